@@ -170,9 +170,9 @@ static bool check_draws(const rg_drafts *d, rg_error *err)
     return true;
 }
 
-static bool load(rg_drafts *d, const rg_options *o, const rg_model *target, const rg_tokenizer *tokenizer,
-                 int n_threads, rg_error *err)
+static bool load(rg_drafts *d, const rg_options *o, const rg_drafts_target *target, int n_threads, rg_error *err)
 {
+    const int vocab = target->model->config.vocab_size;
     rg_checkpoint *ckpt = rg_checkpoint_open(d->path, RG_CKPT_DEFAULT, err);
     rg_tokenizer *own = NULL;
     rg_error why = { 0 };
@@ -188,27 +188,30 @@ static bool load(rg_drafts *d, const rg_options *o, const rg_model *target, cons
         ok = own || why.code == RG_OK;
         if (!ok && err)
             *err = why;
-        ok = ok && check_vocabulary(d, own, tokenizer, err);
-        if (ok && !own && d->model->config.vocab_size != target->config.vocab_size)
+        ok = ok && check_vocabulary(d, own, target->tokenizer, err);
+        if (ok && !own && d->model->config.vocab_size != vocab)
             ok = rg_fail(err, RG_E_INPUT, "%s: a vocabulary of %d ids cannot draft for one of %d", d->path,
-                         d->model->config.vocab_size, target->config.vocab_size);
+                         d->model->config.vocab_size, vocab);
     }
     rg_tokenizer_close(own);
     rg_checkpoint_close(ckpt);
     return ok;
 }
 
-/* A network that reads the model's features, and has its ids. */
-static bool load_network(rg_drafts *d, const rg_options *o, const rg_model *target, int n_threads, rg_error *err)
+/* A network that reads the model's features, and has its ids: at its path, or in the model's own checkpoint, which is
+ * not opened again, since its name may be another one's by now. */
+static bool load_network(rg_drafts *d, const rg_options *o, const rg_drafts_target *target, int n_threads,
+                         rg_error *err)
 {
-    rg_checkpoint *ckpt = rg_checkpoint_open(d->path, RG_CKPT_DEFAULT, err);
+    rg_checkpoint *own = d->kind->has_path ? rg_checkpoint_open(d->path, RG_CKPT_DEFAULT, err) : NULL;
 
-    if (!ckpt)
+    if (d->kind->has_path && !own)
         return false;
-    d->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = n_threads,
-                                                        .target = target, .mtp = !d->kind->has_path },
+    d->model = rg_model_open(own ? own : target->ckpt,
+                             &(rg_model_options){ .kv_type = o->kv_type, .n_threads = n_threads,
+                                                  .target = target->model, .mtp = !own },
                              err);
-    rg_checkpoint_close(ckpt);
+    rg_checkpoint_close(own);
     return d->model &&
            (d->kind->has_heads == !d->model->state.n_groups ||
             rg_fail(err, RG_E_USAGE, "%s: it is %s, which does not draft as %s", d->path,
@@ -243,20 +246,22 @@ static bool keeps_chains(const rg_model *m)
     return false;
 }
 
-bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_model *target, const rg_tokenizer *tokenizer,
-                    int n_threads, rg_error *err)
+bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_drafts_target *target, int n_threads, rg_error *err)
 {
-    if (d->kind && d->kind->has_branches && keeps_chains(target))
+    const rg_config *c = &target->model->config;
+    const bool chains = keeps_chains(target->model);
+
+    if (d->kind && d->kind->has_branches && chains)
         return rg_fail(err, RG_E_UNSUPPORTED, "draft %s needs drafts with branches, and the recurrent state of this "
-                       "model (%s) takes chains only", d->kind->name, rg_config_name(&target->config));
-    if (d->is_auto && (!rg_config_generates(&target->config) || target->config.diffusion.mask_id >= 0 ||
-                       (keeps_chains(target) && !rg_drafts_rows_kept(d)))) {
+                       "model (%s) takes chains only", d->kind->name, rg_config_name(c));
+    if (d->is_auto && (!rg_config_generates(c) || c->diffusion.mask_id >= 0 ||
+                       (chains && !rg_drafts_rows_kept(d)))) {
         d->kind = NULL; /* nothing to draft for, or no room for drafts */
         d->max_draft = 0;
     }
     if (d->kind && d->kind->has_network)
         return load_network(d, o, target, n_threads, err);
-    if (!d->kind || !d->kind->has_model || load(d, o, target, tokenizer, n_threads, &d->why))
+    if (!d->kind || !d->kind->has_model || load(d, o, target, n_threads, &d->why))
         return true;
     return give_up(d, err);
 }

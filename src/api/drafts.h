@@ -32,9 +32,15 @@ typedef struct rg_drafts {
 bool rg_drafts_choose(rg_drafts *d, const rg_options *o, const rg_checkpoint *target, rg_error *err);
 /* Rows of drafts that the state of the engine's own model needs room for. */
 int32_t rg_drafts_rows_kept(const rg_drafts *d);
-/* Read the drafter's model, whose vocabulary must be that of the target.  tokenizer: the target's, or NULL. */
-bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_model *target, const rg_tokenizer *tokenizer,
-                    int n_threads, rg_error *err);
+typedef struct rg_drafts_target { /* that is drafted for, all borrowed */
+    const rg_checkpoint *ckpt;
+    const rg_model *model;
+    const rg_tokenizer *tokenizer; /* NULL: it has none */
+} rg_drafts_target;
+
+/* Read the drafter's model, whose vocabulary must be that of the target.  A module of the target's own checkpoint is
+ * read from the files that are open. */
+bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_drafts_target *target, int n_threads, rg_error *err);
 /* The part of the memory for sequences' state that the drafter's model needs: it holds as many positions then. */
 double rg_drafts_share(const rg_drafts *d, const rg_model *target);
 /* Before the target's runner is made, with its options: where the drafter takes features from its steps. */

@@ -136,8 +136,9 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
         if (!ok && err)
             *err = why;
     }
+    ok = ok && rg_drafts_load(&e->drafts, o, &(rg_drafts_target){ ckpt, e->model, e->tokenizer }, e->n_threads, err);
     rg_checkpoint_close(ckpt);
-    return ok && rg_drafts_load(&e->drafts, o, e->model, e->tokenizer, e->n_threads, err);
+    return ok;
 }
 
 /* What this machine can do at most: from its profile, or else measured if steps are to be kept short. */

@@ -91,12 +91,35 @@ fail:
     return NULL;
 }
 
+/* The file of this name, if it is the one that f has open; -1: it is another, or cannot be opened so. */
+static int open_again(const rg_file *f, const char *name)
+{
+    struct stat now, then;
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
+
+    if (fd >= 0 && !fstat(fd, &now) && !fstat(f->fd, &then) && now.st_dev == then.st_dev && now.st_ino == then.st_ino)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+void rg_file_go_direct(rg_file *f)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "/proc/self/fd/%d", f->fd); /* found even after it was renamed or removed */
+    f->direct = open_again(f, name);
+    if (f->direct < 0)
+        f->direct = open_again(f, f->path);
+}
+
 rg_file *rg_file_open_direct(const char *path, rg_error *err)
 {
     rg_file *f = rg_file_open(path, err);
 
     if (f)
-        f->direct = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
+        rg_file_go_direct(f);
     return f;
 }
 

@@ -11,9 +11,11 @@ typedef struct rg_file rg_file;
 
 /* Regular files only (no device, FIFO or directory). */
 rg_file *rg_file_open(const char *path, rg_error *err);
-/* The same; reads whose place, size and address are multiples of RG_DIRECT go past the system's cache, where the file
- * system can do that. */
+/* From now on, reads whose place, size and address are multiples of RG_DIRECT go past the system's cache, where the
+ * file system can do that.  It stays the file that was opened, whatever its path names by now. */
 enum { RG_DIRECT = 4096 };
+void rg_file_go_direct(rg_file *f);
+/* Both. */
 rg_file *rg_file_open_direct(const char *path, rg_error *err);
 void rg_file_close(rg_file *f); /* NULL is fine */
 uint64_t rg_file_size(const rg_file *f);

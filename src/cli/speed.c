@@ -43,20 +43,25 @@ static void fill(speed *s, const rg_seq *q, int from, int to)
                 memset(memory[g].data + (size_t)span.tables[g][b] * memory[g].block_bytes, 0x3c, memory[g].block_bytes);
 }
 
-/* A sequence that holds `context` positions that were not computed, and has memory for `len`; windows advance a step at
- * a time. */
-static bool pretend(speed *s, rg_seq *q, int context, int len, rg_error *err)
+/* Memory for the positions up to `upto` of a sequence, at most SPEED_ROWS at a time: of those before them a window lets
+ * go as the sequence advances. */
+static bool grow(speed *s, rg_seq *q, int upto, rg_error *err)
+{
+    if (!rg_seq_grow(s->tool->states, q, upto))
+        return rg_fail(err, RG_E_LIMIT, "no room for the state of %d positions", upto);
+    fill(s, q, q->length, upto);
+    return true;
+}
+
+/* A sequence that holds `context` positions that were not computed. */
+static bool pretend(speed *s, rg_seq *q, int context, rg_error *err)
 {
     while (q->length < context) {
         int n = context - q->length < SPEED_ROWS ? context - q->length : SPEED_ROWS;
-        if (!rg_seq_grow(s->tool->states, q, q->length + n))
-            return rg_fail(err, RG_E_LIMIT, "no room for the state of %d positions", context);
+        if (!grow(s, q, q->length + n, err))
+            return false;
         rg_seq_advance(s->tool->states, q, n, 0, NULL);
-        fill(s, q, q->length - n, q->length);
     }
-    if (!rg_seq_grow(s->tool->states, q, len))
-        return rg_fail(err, RG_E_LIMIT, "no room for the state of %d positions", len);
-    fill(s, q, context, len);
     return true;
 }
 
@@ -86,7 +91,7 @@ static bool open_seqs(speed *s, int n, int context, int len, rg_error *err)
 {
     for (int i = 0; i < n; i++) {
         s->seqs[i] = rg_seq_new(s->tool->states, len, 0, err);
-        if (!s->seqs[i] || !pretend(s, s->seqs[i], context, len, err)) {
+        if (!s->seqs[i] || !pretend(s, s->seqs[i], context, err)) {
             close_seqs(s, i + 1);
             return false;
         }
@@ -104,9 +109,9 @@ bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err)
     *seconds = 0;
     for (int done = 0; ok && done < n; done += SPEED_ROWS) {
         int m = n - done < SPEED_ROWS ? n - done : SPEED_ROWS;
-        double one;
+        double one = 0;
         s->spans[0] = (tool_span){ .seq = s->seqs[0], .ids = s->ids, .n = m };
-        ok = step(s, 1, done / SPEED_ROWS, &one, err);
+        ok = grow(s, s->seqs[0], s->seqs[0]->length + m, err) && step(s, 1, done / SPEED_ROWS, &one, err);
         *seconds += one;
     }
     close_seqs(s, 1);
@@ -124,10 +129,13 @@ bool speed_decode(speed *s, int batch, int context, int n, double *seconds, doub
     }
     *seconds = 0;
     for (int t = -1; ok && t < n; t++) { /* the first one warms up */
-        double one;
-        for (int i = 0; i < batch; i++)
+        double one = 0;
+        for (int i = 0; ok && i < batch; i++) {
             s->spans[i] = (tool_span){ .seq = s->seqs[i], .ids = s->ids + (i + t + 1) % SPEED_SEQS, .n = 1 };
-        ok = step(s, batch, t < 0 ? -1 : 0, &one, err);
+            if ((t + 1) % SPEED_ROWS == 0)
+                ok = grow(s, s->seqs[i], context + t + 1 + (n - t < SPEED_ROWS ? n - t : SPEED_ROWS), err);
+        }
+        ok = ok && step(s, batch, t < 0 ? -1 : 0, &one, err);
         if (t >= 0)
             *seconds += steps[t] = one;
     }

@@ -133,15 +133,19 @@ static bool list_pages(binding *b, rg_error *err)
 
 static rg_paged_options paging(const binding *b)
 {
-    return (rg_paged_options){ .path = b->path, .pages = b->pages, .n_pages = b->n_pages, .bytes = b->o->expert_bytes,
+    return (rg_paged_options){ .pages = b->pages, .n_pages = b->n_pages, .bytes = b->o->expert_bytes,
                                .at_once = AT_ONCE, .n_readers = READERS };
 }
 
-static bool page_experts(binding *b, const rg_pack_file *f, rg_error *err)
+/* They are read from the file that is open: by now its name may be another one's, with other places, which a start
+ * beside this one has written. */
+static bool page_experts(binding *b, rg_pack_file *f, rg_error *err)
 {
     rg_weight_set *s = b->set;
     rg_paged_options o = paging(b);
     int n = 0;
+
+    o.file = rg_pack_file_file(f);
 
     for (int i = 0; i < s->n; i++) {
         const rg_weight *w = &s->all[i];
@@ -157,6 +161,8 @@ static bool page_experts(binding *b, const rg_pack_file *f, rg_error *err)
         }
     }
     s->paged = rg_paged_new(&o, err);
+    if (s->paged)
+        rg_pack_file_let_go(f);
     for (int i = 0; s->paged && i < s->n; i++)
         if (rg_weights_is_apart(s, i)) {
             s->packed[i].paged = s->paged;

@@ -195,6 +195,16 @@ void rg_pack_file_close(rg_pack_file *f)
     rg_free(f);
 }
 
+rg_file *rg_pack_file_file(rg_pack_file *f)
+{
+    return f->file;
+}
+
+void rg_pack_file_let_go(rg_pack_file *f)
+{
+    f->file = NULL;
+}
+
 rg_type rg_pack_file_type(const rg_pack_file *f, int i)
 {
     return (rg_type)f->d.entries[i].type;

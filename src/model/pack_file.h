@@ -7,6 +7,7 @@
 #ifndef RG_MODEL_PACK_FILE_H
 #define RG_MODEL_PACK_FILE_H
 
+#include "base/file.h"
 #include "model/weights.h"
 
 enum { RG_PACK_PAGE = 4096 };
@@ -28,6 +29,10 @@ rg_type rg_pack_file_type(const rg_pack_file *f, int i);
 const rg_pack_place *rg_pack_file_place(const rg_pack_file *f, int i, int64_t mat);
 /* Matrix mat of weight i, checked; any thread. */
 bool rg_pack_file_read(const rg_pack_file *f, int i, int64_t mat, void *to, rg_error *err) RG_MUST_CHECK;
+
+/* The open file, for whoever reads the matrices from their places; it stays f's until it is let go. */
+rg_file *rg_pack_file_file(rg_pack_file *f);
+void rg_pack_file_let_go(rg_pack_file *f); /* no matrix is read by f any more */
 
 typedef struct rg_pack_writer rg_pack_writer;
 

@@ -413,10 +413,14 @@ rg_paged *rg_paged_new(const rg_paged_options *o, rg_error *err)
     if (make_pages(p, o, err) && make_room(p, o, err)) {
         lay_out(p);
         p->stats.bytes = p->region_bytes;
-        p->file = rg_file_open_direct(o->path, err);
+        p->file = o->file ? o->file : rg_file_open_direct(o->path, err);
     }
+    if (p->file && o->file)
+        rg_file_go_direct(o->file);
     if (p->file && start(p, o->n_readers, err))
         return p;
+    if (p->file == o->file)
+        p->file = NULL; /* still the caller's */
     rg_paged_free(p);
     return NULL;
 }

@@ -11,7 +11,7 @@
 #ifndef RG_QUANT_PAGED_H
 #define RG_QUANT_PAGED_H
 
-#include "base/error.h"
+#include "base/file.h"
 
 enum { RG_PAGE_ALIGN = 4096 }; /* of pages in their file, which ends no sooner than the last page filled up to that */
 
@@ -21,7 +21,9 @@ typedef struct rg_paged_page {
 } rg_paged_page;
 
 typedef struct rg_paged_options {
-    const char *path;
+    rg_file *file;        /* open, and read past the system's cache from now on; the pages' own, if they are made.
+                           *   NULL: */
+    const char *path;     /*   the one of this name is opened */
     const rg_paged_page *pages; /* copied */
     int n_pages;
     size_t bytes;         /* memory for pages at most */

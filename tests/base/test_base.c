@@ -224,6 +224,37 @@ static void files_are_read_exactly(void **state)
     assert_int_equal(rg_path_look(in_dir("none")), RG_PATH_NONE);
 }
 
+/* Reads past the system's cache are of the file that was opened, whatever has its name by then. */
+static void a_file_stays_the_one_that_was_opened(void **state)
+{
+    static const char *const names[] = { "first", "second" };
+    char path[2][600];
+    rg_error err = { 0 };
+    char *page = rg_alloc(RG_DIRECT); /* aligned or not: both kinds of reads */
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s", in_dir(names[i]));
+        rg_writer *w = rg_writer_open(path[i], &err);
+        assert_ok(w, err);
+        for (int k = 0; k < 2 * RG_DIRECT; k++)
+            assert_true(rg_writer_write(w, i ? "2" : "1", 1, &err));
+        assert_ok(rg_writer_commit(w, &err), err);
+    }
+    rg_file *f = rg_file_open(path[0], &err);
+    assert_ok(f, err);
+    assert_int_equal(rename(path[1], path[0]), 0);
+    rg_file_go_direct(f);
+    for (uint64_t at = 0; at <= RG_DIRECT; at += RG_DIRECT / 2) {
+        assert_ok(rg_file_read(f, at, page, RG_DIRECT, &err), err);
+        for (int k = 0; k < RG_DIRECT; k++)
+            assert_int_equal(page[k], '1');
+    }
+    rg_file_close(f);
+    assert_true(rg_path_remove(path[0]));
+    rg_free(page);
+}
+
 static void paths_stay_inside(void **state)
 {
     static const char *const bad[] = { "", "/etc/passwd", "..", "../x", "a/../b", "a/.." };
@@ -397,6 +428,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(small_regions_share_pages),
         cmocka_unit_test(buffer_stops_at_its_cap),
         cmocka_unit_test(files_are_read_exactly),
+        cmocka_unit_test(a_file_stays_the_one_that_was_opened),
         cmocka_unit_test(paths_stay_inside),
         cmocka_unit_test(writers_are_whole_or_absent),
         cmocka_unit_test(philox_gives_its_known_answers),

@@ -220,6 +220,21 @@ static void bench_record(void **state)
 }
 
 /* Cut and company never change the logits' hash. */
+/* Windows let go of positions as a prompt or an answer goes on: there is room for those that are far longer. */
+static void bench_goes_through_windows(void **state)
+{
+    static const char *const models[] = { "gemma3", "mistral-swa" }, *const what[] = {
+        "--prefill 3900 --decode 4 --context 8", "--prefill 0 --decode 3900 --context 16" };
+    char args[400];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(models); i++)
+        for (size_t k = 0; k < RG_LEN(what); k++) {
+            snprintf(args, sizeof args, "bench " GOLDEN "/%s %s --batch 1 --reps 1 --json", models[i], what[k]);
+            json_decref(command_json(args));
+        }
+}
+
 static void logits_hash(void **state)
 {
     static const char *const ways[] = { "", "--chunks 1", "--chunks 7,1,16", "--threads 2 --chunks 3", "--isa ref", NULL };
@@ -605,7 +620,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(runs),
         cmocka_unit_test(runs_alike),
         cmocka_unit_test(looks_inside),
-        cmocka_unit_test(bench_record), cmocka_unit_test(logits_hash),
+        cmocka_unit_test(bench_record), cmocka_unit_test(bench_goes_through_windows), cmocka_unit_test(logits_hash),
         cmocka_unit_test(perplexity),   cmocka_unit_test(intermediates_are_dumped), cmocka_unit_test(activations_are_means),
         cmocka_unit_test(more_ids_than_rows_are_refused),
         cmocka_unit_test(tensors_left_over_are_told),

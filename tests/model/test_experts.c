@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -404,6 +405,96 @@ static void the_file_lies_beside_the_checkpoint(void **state)
     assert_int_equal(n_packs, 1);
 }
 
+/* ---- a file that is replaced ------------------------------------------------------------------------------------- */
+
+static struct {
+    char pack[700], other[720];
+    int left; /* operations before another file takes the pack's name */
+} replaced;
+
+static bool replace_it(void *arg, const char *operation)
+{
+    (void)arg, (void)operation;
+    if (replaced.left-- == 0)
+        assert_int_equal(rename(replaced.other, replaced.pack), 0);
+    return true;
+}
+
+/* The one pack in the folder. */
+static void find_pack(const char *folder)
+{
+    DIR *d = opendir(folder);
+
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));)
+        if (strstr(e->d_name, ".pack"))
+            snprintf(replaced.pack, sizeof replaced.pack, "%s/%s", folder, e->d_name);
+    closedir(d);
+    snprintf(replaced.other, sizeof replaced.other, "%s.other", replaced.pack);
+}
+
+/* A file of the same size with nothing of the pack but its beginning and end. */
+static void make_other(const char *pack, size_t n)
+{
+    char *text = calloc(n, 1);
+    FILE *f = fopen(replaced.other, "wb");
+
+    assert_true(text && f);
+    memcpy(text, pack, 64);
+    memcpy(text + n - 256, pack + n - 256, 256);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    free(text);
+}
+
+/* Two starts at once: whenever another one's file takes the name while this one starts, the experts are those of the file
+ * that was opened. */
+static void another_file_of_the_same_name_is_not_read(void **state)
+{
+    const char *cache = test_scratch("replaced");
+    char path[600];
+    size_t least, n;
+    rg_error err = { 0 };
+    test_model resident;
+    char *pack = NULL;
+
+    (void)state;
+    mkdir(cache, 0755);
+    snprintf(path, sizeof path, "%s", test_data("mixtral"));
+    test_model_open(&resident, path, NULL);
+    (void)expert_bytes(resident.m, &least);
+    run_all(&want, &resident, true, 2);
+    replaced.left = -1;
+    int at = -1;
+    for (; replaced.left < 0; at++) { /* until a start has fewer operations than that */
+        test_model paged = { .ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err) };
+        rg_model_options o = { .n_threads = 1, .pack_cache = cache, .expert_bytes = least };
+
+        assert_ok(paged.ckpt, err);
+        if (pack) { /* as the first start left it */
+            FILE *f = fopen(replaced.pack, "wb");
+            assert_true(f && fwrite(pack, 1, n, f) == n && !fclose(f));
+            make_other(pack, n);
+            replaced.left = at;
+            rg_file_set_gate(replace_it, NULL);
+        }
+        paged.m = rg_model_open(paged.ckpt, &o, &err);
+        rg_file_set_gate(NULL, NULL);
+        assert_ok(paged.m, err);
+        run_all(&have, &paged, true, 1);
+        assert_memory_equal(have.logits, want.logits, sizeof want.logits);
+        test_model_close(&paged);
+        if (!pack) {
+            find_pack(cache);
+            pack = rg_file_slurp(replaced.pack, (size_t)64 << 20, &n, &err);
+            assert_ok(pack, err);
+        }
+    }
+    assert_true(at > 20);
+    rg_free(pack);
+    test_model_close(&resident);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +504,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_failed_read_costs_its_rows_alone),
         cmocka_unit_test(what_cannot_be_is_refused_before_packing),
         cmocka_unit_test(the_file_lies_beside_the_checkpoint),
+        cmocka_unit_test(another_file_of_the_same_name_is_not_read),
     };
 
     test_init(argc, argv);
