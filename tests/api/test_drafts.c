@@ -503,7 +503,7 @@ static void guesses_are_judged_by_chance(void **state)
 }
 
 /* Beside requests whose long prompts the drafter computes at the same time, a seed gives the same text, too. */
-static void by_chance_the_text_is_the_same_beside_others(void **state)
+static void check_beside_others(const char *verify, int32_t mirostat)
 {
     enum { N_OTHERS = 5, N_LONG = 240 };
     rg_options o = rg_options_default();
@@ -513,15 +513,16 @@ static void by_chance_the_text_is_the_same_beside_others(void **state)
     rg_error err = { 0 };
     rg_usage u;
 
-    (void)state;
     o.kv_bytes = (size_t)64 << 20;
     o.draft = TALES;
-    o.verify = "rejection";
+    o.verify = verify;
     o.n_threads = 2;
     o.max_seqs = 1 + N_OTHERS;
     o.max_batch_rows = 2000; /* all prompts in one step */
     o.no_prefix_cache = true;
     p.prompt = prompt;
+    p.sampling.mirostat = mirostat;
+    p.sampling.mirostat_tau = 3;
     rg_engine *e = rg_open(LARGE, &o, &err);
     assert_ok(e, err);
     for (int round = 0; round < 2; round++) {
@@ -542,6 +543,14 @@ static void by_chance_the_text_is_the_same_beside_others(void **state)
     assert_memory_equal(got[0].ids, got[1].ids, sizeof got->ids);
     rg_close(e);
     free(got);
+}
+
+static void by_chance_the_text_is_the_same_beside_others(void **state)
+{
+    (void)state;
+    check_beside_others("rejection", 0);
+    check_beside_others("rejection", 2); /* whose bound follows the ids of a draft */
+    check_beside_others("typical", 1);
 }
 
 static void refuse(const char *model, const char *draft, const char *why)
