@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "grammar/dfa.h"
 #include "grammar/object.h"
 
 enum {
@@ -75,6 +76,12 @@ void rg_form_fini(rg_form *f)
 {
     for (uint32_t i = 0; i < f->n_objects; i++)
         rg_object_fini(&f->object[i]);
+    for (uint32_t i = 0; i < f->n_words; i++)
+        rg_dfa_word_fini(&f->word[i]);
+    for (uint32_t i = 0; i < f->n_uniques; i++)
+        rg_unique_fini(&f->unique[i]);
+    rg_free(f->word);
+    rg_free(f->unique);
     rg_free(f->node);
     rg_free(f->kid);
     rg_free(f->set);
@@ -88,7 +95,40 @@ size_t rg_form_bytes(const rg_form *f)
 {
     return f->room_nodes * sizeof *f->node + f->room_kids * sizeof *f->kid + f->room_sets * sizeof *f->set +
            SET_SLOTS * sizeof *f->set_index + f->room_text + f->room_objects * sizeof *f->object +
-           2 * f->n_keys * sizeof(rg_key_node);
+           2 * f->n_keys * sizeof(rg_key_node) + f->table_bytes;
+}
+
+static size_t dfa_bytes(const rg_dfa *d)
+{
+    return d->n * (d->n_classes * sizeof *d->next + 1);
+}
+
+uint32_t rg_form_own_word(rg_form *f, rg_dfa_word *w)
+{
+    void *p = f->word;
+
+    if (!grow(f, &p, &f->room_words, f->n_words, 1, sizeof *w, RG_FORM_WORDS)) {
+        rg_dfa_word_fini(w);
+        return 0;
+    }
+    f->word = p;
+    f->word[f->n_words] = *w;
+    f->table_bytes += dfa_bytes(&w->d) + (size_t)w->d.n * w->n_bits / 8;
+    return f->n_words++;
+}
+
+uint32_t rg_form_own_unique(rg_form *f, rg_unique *u)
+{
+    void *p = f->unique;
+
+    if (!grow(f, &p, &f->room_uniques, f->n_uniques, 1, sizeof *u, RG_FORM_WORDS)) {
+        rg_unique_fini(u);
+        return 0;
+    }
+    f->unique = p;
+    f->unique[f->n_uniques] = *u;
+    f->table_bytes += dfa_bytes(&u->d) + u->d.n * RG_UNIQUE_ITEMS * sizeof *u->reach;
+    return f->n_uniques++;
 }
 
 void rg_list_add(rg_form *f, rg_list *l, uint32_t id)

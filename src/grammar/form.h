@@ -22,6 +22,7 @@ enum {
     RG_FORM_TEXT = 1 << 23,
     RG_FORM_SETS = 1 << 13,
     RG_FORM_OBJECTS = 1 << 12,
+    RG_FORM_WORDS = 1 << 10, /* and arrays whose items differ */
     RG_FORM_KEYS = 1 << 19,
     RG_FORM_WIDE = 256, /* alternatives of one node, once the literals among them have become a tree */
 };
@@ -56,6 +57,10 @@ typedef enum rg_node_kind {
     RG_NODE_OPEN,  /* object a: after the brace; data: the keys that have been (object.h) */
     RG_NODE_NEXT,  /* object a: after a value */
     RG_NODE_KEY,   /* object a: within a key, at n of its tree */
+    RG_NODE_WORD,  /* word a (dfa.h); data: its state and how many characters it has */
+    RG_NODE_UNIQUE, /* array a whose items differ (dfa.h): after the bracket */
+    RG_NODE_UNIQUE_ITEM, /* array a: within an item; data: the classes taken, the item's state and hash */
+    RG_NODE_UNIQUE_NEXT, /* array a: after an item; data: the classes taken */
 } rg_node_kind;
 
 typedef struct rg_grammar_node {
@@ -74,8 +79,11 @@ typedef struct rg_form {
     uint32_t *set_index; /* hash -> set + 1 */
     char *text;
     struct rg_object *object; /* object.h */
-    uint32_t n_nodes, n_kids, n_sets, n_text, n_objects, n_keys;
-    uint32_t room_nodes, room_kids, room_sets, room_text, room_objects;
+    struct rg_dfa_word *word;     /* dfa.h, as is the next */
+    struct rg_unique *unique;
+    uint32_t n_nodes, n_kids, n_sets, n_text, n_objects, n_keys, n_words, n_uniques;
+    uint32_t room_nodes, room_kids, room_sets, room_text, room_objects, room_words, room_uniques;
+    size_t table_bytes;       /* of words and these arrays */
     uint32_t tail[16]; /* object.c's, shared by all objects; 0: not made yet */
     uint32_t root;
     bool failed;
@@ -107,6 +115,8 @@ uint32_t rg_form_rep(rg_form *f, uint32_t body, uint32_t min, uint32_t max);
 uint32_t rg_form_ref(rg_form *f, const char *name, size_t n); /* to nothing yet: bind it */
 void rg_form_bind(rg_form *f, uint32_t ref, uint32_t target);
 uint32_t rg_form_own_set(rg_form *f, const rg_set *set); /* the number of a set */
+uint32_t rg_form_own_word(rg_form *f, struct rg_dfa_word *w);     /* taken, on failure too; its number */
+uint32_t rg_form_own_unique(rg_form *f, struct rg_unique *u); /* likewise */
 uint32_t rg_form_keep(rg_form *f, const char *s, size_t n); /* where in text */
 uint32_t rg_form_slice(rg_form *f, const uint32_t *id, uint32_t n); /* where in kid */
 

@@ -25,6 +25,14 @@
 #define HOST LABEL "(?:\\." SHORT_LABEL "){0,3}" /* of 252 characters at most; 253 are allowed */
 #define X "[0-9a-fA-F]"
 #define PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%" X X ")"
+#define URI \
+    "[A-Za-z][A-Za-z0-9+.-]*://" HOST "(?::\\d{1,5})?(?:/" PCHAR "*)*(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR \
+    "|[/?])*)?"
+#define EMAIL "[A-Za-z0-9_+-]+(?:\\.[A-Za-z0-9_+-]+)*@" LABEL "(?:\\." SHORT_LABEL "){1,3}"
+#define UUID(version) X "{8}-" X "{4}-" version X "{3}-[89abAB]" X "{3}-" X "{12}"
+#define N "\\d{1,4}"
+#define DAYS "(?:" N "D|" N "M(?:" N "D)?|" N "Y(?:" N "M(?:" N "D)?)?)"
+#define HOURS "(?:" N "H(?:" N "M(?:" N "S)?)?|" N "M(?:" N "S)?|" N "S)"
 
 static const struct {
     const char *name, *pattern;
@@ -32,21 +40,45 @@ static const struct {
     { "date", DATE },
     { "time", TIME },
     { "date-time", DATE "T" TIME },
+    { "duration", "P(?:" DAYS "(?:T" HOURS ")?|T" HOURS "|\\d{1,3}W)" },
     { "uuid", X "{8}-" X "{4}-" X "{4}-" X "{4}-" X "{12}" },
-    { "email", "[A-Za-z0-9_+-]+(?:\\.[A-Za-z0-9_+-]+)*@" LABEL "(?:\\." SHORT_LABEL "){1,3}" },
+    { "uuid1", UUID("1") },
+    { "uuid3", UUID("3") },
+    { "uuid4", UUID("4") },
+    { "uuid5", UUID("5") },
+    { "uuid7", UUID("7") },
+    { "base64", "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?" },
+    { "email", EMAIL },
+    { "idn-email", EMAIL },
     { "ipv4", IPV4 },
     { "ipv6", H "(?::" H "){7}|(?:" H ":){1,7}:|(?:" H ":){1,6}:" H "|(?:" H ":){1,5}(?::" H "){2}|"
               "(?:" H ":){1,4}(?::" H "){3}|(?:" H ":){1,3}(?::" H "){4}|(?:" H ":){1,2}(?::" H "){5}|"
               H ":(?::" H "){6}|:(?::" H "){1,7}|::" },
     { "hostname", HOST },
-    { "uri", "[A-Za-z][A-Za-z0-9+.-]*://" HOST "(?::\\d{1,5})?(?:/" PCHAR "*)*(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR
-             "|[/?])*)?" },
+    { "idn-hostname", HOST },
+    { "uri", URI },
+    { "uri-reference", URI },
+    { "iri", URI },
+    { "iri-reference", URI },
 };
 
-uint32_t rg_json_format(rg_form *f, const char *format)
+/* NULL: the format is not known. */
+static const char *pattern_of(const char *format)
 {
     for (size_t i = 0; i < RG_LEN(formats); i++)
         if (!strcmp(formats[i].name, format))
-            return rg_pattern(f, formats[i].pattern, strlen(formats[i].pattern), RG_WRITE_JSON, true);
-    return 0;
+            return formats[i].pattern;
+    return NULL;
+}
+
+bool rg_json_has_format(const char *format)
+{
+    return pattern_of(format) != NULL;
+}
+
+uint32_t rg_json_format(rg_form *f, const char *format)
+{
+    const char *pattern = pattern_of(format);
+
+    return rg_pattern(f, pattern, strlen(pattern), RG_WRITE_JSON, true);
 }

@@ -2,6 +2,7 @@
 #include "grammar/matcher.h"
 
 #include "base/mem.h"
+#include "grammar/dfa.h"
 #include "grammar/object.h"
 
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
@@ -258,6 +259,46 @@ static void expand_object(run *r, const rg_grammar_node *node, const rg_frame *a
     }
 }
 
+static void expand_word(run *r, const rg_grammar_node *node, const rg_frame *at)
+{
+    const rg_dfa_word *w = &r->f->word[node->a];
+    uint64_t data = rg_dfa_word_step(w, at->data, r->byte);
+
+    if (rg_dfa_word_done(w, at->data))
+        pop(r, at->below);
+    if (data != UINT64_MAX)
+        arrive(r, rg_stacks_push(r->s, at->node, data, at->below));
+}
+
+/* Within an item, which may have ended. */
+static void expand_item(run *r, const rg_unique *u, const rg_frame *at)
+{
+    uint64_t data = rg_unique_step(u, at->data, r->byte), taken;
+
+    if (rg_unique_done(u, at->data, &taken))
+        visit(r, u->space, 0, rg_stacks_push(r->s, u->next, taken, at->below));
+    if (data != UINT64_MAX)
+        arrive(r, rg_stacks_push(r->s, u->item, data, at->below));
+}
+
+static void expand_unique(run *r, const rg_grammar_node *node, const rg_frame *at)
+{
+    const rg_unique *u = &r->f->unique[node->a];
+    uint64_t taken = RG_UNIQUE_TAKEN(at->data);
+
+    if (node->kind == RG_NODE_UNIQUE_ITEM) {
+        expand_item(r, u, at);
+    } else if (r->byte == ']') {
+        if (rg_unique_may_close(u, taken))
+            arrive(r, at->below);
+    } else if (node->kind == RG_NODE_UNIQUE) {
+        if (rg_unique_may_go_on(u, taken))
+            visit(r, u->item, taken, at->below);
+    } else if (r->byte == ',' && rg_unique_may_go_on(u, taken)) {
+        arrive(r, rg_stacks_push(r->s, u->space, 0, rg_stacks_push(r->s, u->item, taken, at->below)));
+    }
+}
+
 static void look(run *r, const rg_frame *at)
 {
     const rg_grammar_node *node = &r->f->node[at->node];
@@ -282,6 +323,10 @@ static void look(run *r, const rg_frame *at)
     case RG_NODE_OPEN:
     case RG_NODE_NEXT: expand_object(r, node, at); break;
     case RG_NODE_KEY: expand_key(r, node, at); break;
+    case RG_NODE_WORD: expand_word(r, node, at); break;
+    case RG_NODE_UNIQUE:
+    case RG_NODE_UNIQUE_ITEM:
+    case RG_NODE_UNIQUE_NEXT: expand_unique(r, node, at); break;
     }
 }
 
@@ -312,6 +357,8 @@ bool rg_frame_may_end(const rg_form *f, const rg_frame *frame)
 
     if (node->kind == RG_NODE_REP)
         return frame->data >= node->min;
+    if (node->kind == RG_NODE_WORD)
+        return rg_dfa_word_done(&f->word[node->a], frame->data);
     if (node->kind != RG_NODE_SEQ)
         return node->nullable;
     for (uint64_t i = frame->data; i < node->n; i++)

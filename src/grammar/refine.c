@@ -4,6 +4,7 @@
  * found by going through that order until nothing changes.  No recursion: sources choose the depth. */
 #include "base/mem.h"
 #include "grammar/form.h"
+#include "grammar/dfa.h"
 #include "grammar/object.h"
 
 enum { MOST_ROUNDS = 200 }; /* of one fact: each goes through all nodes */
@@ -30,6 +31,7 @@ static uint32_t edge(const rg_form *f, const rg_grammar_node *node, uint32_t k)
     case RG_NODE_OPEN:
         o = &f->object[node->a];
         return k < o->n_edges ? f->kid[o->edges + k] : RG_END;
+    case RG_NODE_UNIQUE: return k < RG_UNIQUE_EDGES ? f->kid[f->unique[node->a].edges + k] : RG_END;
     default: return RG_END;
     }
 }
@@ -97,6 +99,8 @@ static bool is_nullable(const rg_form *f, const rg_grammar_node *node)
 
     if (node->kind == RG_NODE_EMPTY)
         return true;
+    if (node->kind == RG_NODE_WORD)
+        return rg_dfa_word_done(&f->word[node->a], 0);
     if (node->kind == RG_NODE_REP)
         return node->min == 0 || f->node[node->a].nullable;
     if (node->kind == RG_NODE_REF)
@@ -306,7 +310,7 @@ static bool part_bodies(refiner *r)
 /* The k-th node that may stand at the front of node. */
 static uint32_t front(const rg_form *f, const rg_grammar_node *node, uint32_t k)
 {
-    if (node->kind == RG_NODE_OPEN)
+    if (node->kind == RG_NODE_OPEN || node->kind == RG_NODE_UNIQUE)
         return RG_END;
     if (node->kind == RG_NODE_SEQ && k && !f->node[f->kid[node->a + k - 1]].nullable)
         return RG_END;
@@ -324,6 +328,12 @@ static void set_first(rg_form *f, rg_grammar_node *node)
         rg_set_add(&set, (unsigned char)f->text[node->a], (unsigned char)f->text[node->a]);
     else if (node->kind == RG_NODE_OPEN)
         rg_set_add(&set, '"', '"'), rg_set_add(&set, '}', '}');
+    else if (node->kind == RG_NODE_UNIQUE)
+        rg_set_add(&set, ']', ']');
+    for (unsigned c = 0; c < 256 && (node->kind == RG_NODE_WORD || node->kind == RG_NODE_UNIQUE); c++)
+        if ((node->kind == RG_NODE_WORD && rg_dfa_word_step(&f->word[node->a], 0, (uint8_t)c) != UINT64_MAX) ||
+            (node->kind == RG_NODE_UNIQUE && rg_unique_step(&f->unique[node->a], 0, (uint8_t)c) != UINT64_MAX))
+            rg_set_add(&set, c, c);
     for (uint32_t k = 0; (to = front(f, node, k)) != RG_END; k++)
         for (int i = 0; i < 4; i++)
             set.bit[i] |= f->set[f->node[to].first].bit[i];

@@ -5,13 +5,20 @@
 
 #include "base/mem.h"
 
-static const char *const known[] = {
-    "$comment", "$defs", "$id", "$ref", "$schema", "additionalProperties", "allOf", "anyOf", "const", "default",
-    "definitions", "deprecated", "description", "enum", "examples", "exclusiveMaximum", "exclusiveMinimum", "format",
-    "items", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum",
-    "oneOf", "pattern", "patternProperties", "prefixItems", "properties", "readOnly", "required", "title", "type",
-    "uniqueItems", "writeOnly",
+/* Keywords of any draft that say what values there are, and are not supported.  Every other one that is not known only
+ * annotates, as the standard says: OpenAPI's and Gemini's own, "x-..." and whatever else there is. */
+static const char *const refused[] = {
+    "$dynamicRef", "$recursiveRef", "contains", "dependencies", "dependentRequired", "dependentSchemas", "disallow",
+    "divisibleBy", "else", "extends", "if", "maxContains", "minContains", "not", "then", "unevaluatedItems",
+    "unevaluatedProperties",
 };
+
+json_t *rg_schema_get(const json_t *schema, const char *key)
+{
+    json_t *v = json_object_get(schema, key);
+
+    return json_is_null(v) && strcmp(key, "const") != 0 ? NULL : v;
+}
 
 static int by_name(const void *a, const void *b)
 {
@@ -39,10 +46,8 @@ static void check_keywords(rg_schemas *s, json_t *schema)
         refuse_document(s, schema);
 
     json_object_foreach(schema, key, v)
-        if (!bsearch(key, known, RG_LEN(known), sizeof *known, by_name))
+        if (!json_is_null(v) && bsearch(key, refused, RG_LEN(refused), sizeof *refused, by_name))
             rg_schema_cannot(s, "the keyword '%.100s' is not supported", key);
-    if (json_is_true(json_object_get(schema, "uniqueItems")))
-        rg_schema_cannot(s, "the keyword 'uniqueItems' is not supported");
 }
 
 /* ---- references -------------------------------------------------------------------------------------------------- */
@@ -173,7 +178,7 @@ static void flatten(rg_schemas *s, const rg_job *job, rg_terms *out)
     }
     for (uint32_t i = 0; i < all.n && !s->f->failed; i++) {
         rg_term t = all.term[i];
-        json_t *ref = json_object_get(t.schema, "$ref"), *list = json_object_get(t.schema, "allOf"), *sub;
+        json_t *ref = rg_schema_get(t.schema, "$ref"), *list = rg_schema_get(t.schema, "allOf"), *sub;
         uint32_t had = all.n;
         size_t k;
 
@@ -252,8 +257,8 @@ static bool lists_meet(const json_t *a, const json_t *b)
 
 static json_t *follow(rg_schemas *s, json_t *schema)
 {
-    for (int i = 0; i < 16 && schema && json_object_get(schema, "$ref"); i++)
-        schema = rg_schema_target(s, json_object_get(schema, "$ref"));
+    for (int i = 0; i < 16 && schema && rg_schema_get(schema, "$ref"); i++)
+        schema = rg_schema_target(s, rg_schema_get(schema, "$ref"));
     return schema;
 }
 
@@ -294,7 +299,7 @@ static bool is_required(const json_t *schema, const char *name)
     json_t *v;
     size_t i;
 
-    json_array_foreach(json_object_get(schema, "required"), i, v)
+    json_array_foreach(rg_schema_get(schema, "required"), i, v)
         if (json_is_string(v) && !strcmp(json_string_value(v), name))
             return true;
     return false;
@@ -350,6 +355,36 @@ static uint32_t values_only(rg_schemas *s, const rg_terms *t, json_t *branch)
     return rg_json_exactly(s->f, &s->parts, v);
 }
 
+/* OpenAPI's "nullable": true; where values are listed, null has to be one of them. */
+static bool allows_null(const json_t *schema)
+{
+    json_t *list = rg_schema_get(schema, "enum"), *one = json_object_get(schema, "const"), *v;
+    bool listed = !list && (!one || json_is_null(one));
+    size_t i;
+
+    json_array_foreach(list, i, v)
+        listed |= json_is_null(v);
+    return listed && json_is_true(rg_schema_get(schema, "nullable"));
+}
+
+/* OpenAPI's "nullable": true, of the first term that has it: null, or what the others and the rest of it say.  0: none
+ * has it. */
+static uint32_t nullable(rg_schemas *s, const rg_terms *t)
+{
+    rg_terms null = { 0 }, other = { 0 };
+    uint32_t at = 0;
+
+    while (at < t->n && (t->term[at].done & RG_DONE_NULLABLE || !allows_null(t->term[at].schema)))
+        at++;
+    if (at == t->n)
+        return 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        rg_terms_add(s, &other, t->term[i].schema, t->term[i].done | (i == at ? RG_DONE_NULLABLE : 0));
+        rg_terms_add(s, &null, i == at ? s->null : t->term[i].schema, i == at ? 0 : t->term[i].done);
+    }
+    return RG_ALT(s->f, rg_schema_node(s, &other), rg_schema_node(s, &null));
+}
+
 /* One node per branch of the first term that has any; 0: none has. */
 static uint32_t branches(rg_schemas *s, const rg_terms *t)
 {
@@ -361,7 +396,7 @@ static uint32_t branches(rg_schemas *s, const rg_terms *t)
 
     for (at = 0; at < t->n && !list; at++) {
         const rg_term *term = &t->term[at];
-        json_t *any = json_object_get(term->schema, "anyOf"), *one = json_object_get(term->schema, "oneOf");
+        json_t *any = rg_schema_get(term->schema, "anyOf"), *one = rg_schema_get(term->schema, "oneOf");
         if (any && !(term->done & RG_DONE_ANY))
             list = any, which = RG_DONE_ANY;
         else if (one && !(term->done & RG_DONE_ONE))
@@ -406,30 +441,68 @@ static uint32_t finish(rg_schemas *s, const rg_job *job)
             return RG_NEVER;
     if (s->f->failed)
         return RG_NEVER;
-    made = branches(s, &t);
+    made = nullable(s, &t);
+    made = made ? made : branches(s, &t);
     return made ? made : rg_schema_plain(s, &t);
+}
+
+static void write_one_way(rg_schemas *s)
+{
+    rg_json_parts *p = &s->parts;
+    rg_terms none = { 0 };
+    uint32_t quote = rg_form_str(s->f, "\"");
+
+    p->string = RG_SEQ(s->f, quote, rg_form_rep(s->f, rg_chars_any(s->f, RG_WRITE_JSON), 0, RG_FOREVER), quote);
+    p->number = rg_schema_short_number(s, &none);
+    p->value = RG_ALT(s->f, p->string, p->number, p->boolean, p->null);
+}
+
+/* Make the node of these terms, and all that it refers to. */
+static uint32_t make(rg_schemas *s, const rg_terms *t)
+{
+    uint32_t made = RG_NEVER;
+
+    s->known = rg_dict_new(64);
+    s->null = json_pack("{s:s}", "type", "null");
+    s->string = json_pack("{s:s}", "type", "string");
+    if (!s->known || !s->null || !s->string)
+        rg_form_fail(s->f, RG_E_MEMORY, "schema: out of memory");
+    if (!s->f->failed && rg_json_parts_make(s->f, &s->parts)) {
+        if (s->one_way)
+            write_one_way(s);
+        made = rg_schema_node(s, t);
+        for (; s->n_finished < s->n_jobs && !s->f->failed; s->n_finished++) {
+            rg_job job = s->job[s->n_finished];
+            rg_form_bind(s->f, job.node, finish(s, &job));
+        }
+    }
+    for (uint32_t i = 0; i < s->n_jobs; i++)
+        rg_free(s->job[i].term);
+    rg_free(s->job);
+    rg_dict_free(s->known);
+    rg_dfa_fini(&s->table);
+    json_decref(s->null);
+    json_decref(s->string);
+    return s->f->failed ? RG_NEVER : made;
+}
+
+uint32_t rg_schema_one_way(const rg_schemas *s, const rg_terms *t, rg_form *f)
+{
+    rg_schemas own = { .f = f, .root = s->root, .one_way = true };
+
+    return make(&own, t);
 }
 
 uint32_t rg_schema(rg_form *f, const char *text, size_t n)
 {
-    rg_schemas s = { .f = f, .root = rg_grammar_json(f, "schema", text, n), .known = rg_dict_new(64) };
+    rg_schemas s = { .f = f, .root = rg_grammar_json(f, "schema", text, n) };
     rg_terms t = { 0 };
     uint32_t made = RG_NEVER;
 
-    if (!s.known)
-        rg_form_fail(f, RG_E_MEMORY, "schema: out of memory");
-    if (s.root && s.known && rg_json_parts_make(f, &s.parts)) {
+    if (s.root) {
         rg_terms_add(&s, &t, s.root, 0);
-        made = rg_schema_node(&s, &t);
-        for (; s.n_finished < s.n_jobs && !f->failed; s.n_finished++) {
-            rg_job job = s.job[s.n_finished];
-            rg_form_bind(f, job.node, finish(&s, &job));
-        }
+        made = make(&s, &t);
     }
-    for (uint32_t i = 0; i < s.n_jobs; i++)
-        rg_free(s.job[i].term);
-    rg_free(s.job);
-    rg_dict_free(s.known);
     json_decref(s.root);
     return made;
 }

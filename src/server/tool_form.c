@@ -245,17 +245,18 @@ static bool is_word_of(const char *s, const char *const *words, size_t n)
     return false;
 }
 
-/* True if the schema is a plain text without further keywords, so that it can be written without quotes. */
+/* True if the schema is any text, so that it can be written without quotes. */
 static bool is_plain_text(const json_t *s)
 {
-    static const char *const idle[] = { "type", "title", "description", "default", "examples", "deprecated" };
+    static const char *const binding[] = { "enum", "const", "pattern", "format", "minLength", "maxLength", "allOf",
+                                           "anyOf", "oneOf", "$ref", "not", "if", "nullable" };
     const char *type = json_string_value(json_object_get(s, "type")), *key;
     json_t *v;
 
     if (!type || strcmp(type, "string") != 0)
         return false;
     json_object_foreach((json_t *)(uintptr_t)s, key, v)
-        if (!is_word_of(key, idle, RG_LEN(idle)))
+        if (!json_is_null(v) && is_word_of(key, binding, RG_LEN(binding)))
             return false;
     return true;
 }
@@ -288,13 +289,14 @@ static void property_schema(rg_buf *b, const json_t *parameters, json_t *propert
 /* <parameter=KEY> VALUE </parameter> for each argument, in the order of their declaration. */
 static bool xml_arguments(rg_buf *b, const json_t *parameters, rg_refusal *e)
 {
-    static const char *const known[] = { "type", "properties", "required", "additionalProperties", "title", "$schema",
-                                         "description", "$defs", "definitions", "examples", "default", "$id" };
+    static const char *const binding[] = { "allOf", "anyOf", "oneOf", "$ref", "enum", "const", "patternProperties",
+                                           "propertyNames", "minProperties", "maxProperties", "dependentRequired",
+                                           "dependentSchemas", "dependencies", "not", "if", "unevaluatedProperties" };
     json_t *properties = json_object_get(parameters, "properties"), *v;
     const char *key;
 
     json_object_foreach((json_t *)(uintptr_t)parameters, key, v)
-        if (!is_word_of(key, known, RG_LEN(known)))
+        if (!json_is_null(v) && is_word_of(key, binding, RG_LEN(binding)))
             return rg_refuse_field(e, "tools", "'tools': '%.60s' beside 'properties' is not supported with a "
                                    "'tool_choice' that asks for a call.", key);
     json_object_foreach(properties, key, v) {

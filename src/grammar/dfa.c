@@ -1,0 +1,412 @@
+/* dfa.c -- see dfa.h: tables, and words. */
+#include "grammar/dfa.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "grammar/matcher.h"
+#include "grammar/object.h"
+
+enum { STACK_FRAMES = 1 << 14, CHAR_BYTES = 6 /* the most bytes that write a character */ };
+
+/* ---- a table in the making --------------------------------------------------------------------------------------- */
+
+typedef struct table_key {
+    char *data;
+    size_t n;
+} table_key;
+
+typedef struct table {
+    rg_form *f;
+    uint16_t (*next)[256];
+    uint8_t *ends;
+    uint32_t n, room;
+    table_key *key; /* [n] what a state stands for */
+    rg_dict *known;
+} table;
+
+static bool refuse(rg_form *f, rg_code code)
+{
+    if (code == RG_E_MEMORY)
+        rg_form_fail(f, code, "out of memory for a pattern");
+    else
+        rg_form_fail(f, code, "a pattern, with what else is asked of it, is too large: it needs more than %d states",
+                     RG_DFA_STATES);
+    return false;
+}
+
+static bool table_init(table *t, rg_form *f)
+{
+    *t = (table){ .f = f, .known = rg_dict_new(64) };
+    return t->known || refuse(f, RG_E_MEMORY);
+}
+
+static void table_fini(table *t)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        rg_free(t->key[i].data);
+    rg_free(t->key);
+    rg_free(t->next);
+    rg_free(t->ends);
+    rg_dict_free(t->known);
+}
+
+static bool table_grow(table *t)
+{
+    uint32_t room = t->room ? 2 * t->room : 64; /* fits: at most RG_DFA_STATES */
+    void *next = rg_resize_array(t->next, room, sizeof *t->next), *ends, *key;
+
+    t->next = next ? next : t->next;
+    ends = rg_resize_array(t->ends, room, 1);
+    t->ends = ends ? ends : t->ends;
+    key = rg_resize_array(t->key, room, sizeof *t->key);
+    t->key = key ? key : t->key;
+    if (!next || !ends || !key)
+        return refuse(t->f, RG_E_MEMORY);
+    t->room = room;
+    return true;
+}
+
+/* The state that stands for these bytes, made if there is none; DEAD: a failure. */
+static uint16_t state_of(table *t, const void *key, size_t n, uint8_t ends)
+{
+    int found = rg_dict_get(t->known, key, n);
+    char *own;
+
+    if (found >= 0)
+        return (uint16_t)found;
+    if (t->n == RG_DFA_STATES)
+        return refuse(t->f, RG_E_LIMIT), RG_DFA_DEAD;
+    if (t->n == t->room && !table_grow(t))
+        return RG_DFA_DEAD;
+    own = rg_alloc(n);
+    if (!own)
+        return refuse(t->f, RG_E_MEMORY), RG_DFA_DEAD;
+    memcpy(own, key, n);
+    memset(t->next[t->n], 0xff, sizeof t->next[0]);
+    t->key[t->n] = (table_key){ own, n };
+    t->ends[t->n] = ends;
+    if (!rg_dict_put(t->known, own, n, (int)t->n))
+        refuse(t->f, RG_E_MEMORY);
+    return (uint16_t)t->n++;
+}
+
+static void lead(table *t, uint32_t from, int byte, uint16_t to)
+{
+    t->next[from][byte] = to;
+}
+
+/* Which states can reach an end. */
+static bool find_live(const table *t, uint8_t *live)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        live[i] = t->ends[i] & RG_DFA_ENDS;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t i = t->n; i-- > 0;)
+            for (int c = 0; c < 256 && !live[i]; c++)
+                if (t->next[i][c] != RG_DFA_DEAD && live[t->next[i][c]])
+                    live[i] = 1, changed = true;
+    }
+    return t->n && live[0];
+}
+
+/* Bytes with equal columns are of one class. */
+static void find_classes(const table *t, rg_dfa *d)
+{
+    int first[256];
+
+    d->n_classes = 0;
+    for (int c = 0; c < 256; c++) {
+        uint32_t k = 0;
+        bool same = false;
+        for (; k < d->n_classes && !same; k += !same) {
+            same = true;
+            for (uint32_t i = 0; i < t->n && same; i++)
+                same = t->next[i][c] == t->next[i][first[k]];
+        }
+        if (k == d->n_classes)
+            first[d->n_classes++] = c;
+        d->class[c] = (uint8_t)k;
+    }
+}
+
+/* Make the table small: live states only, and classes of bytes. */
+static bool finish(table *t, rg_dfa *out)
+{
+    uint8_t *live = rg_array(t->n + 1, 1); /* fits: at most RG_DFA_STATES */
+    uint16_t *number = rg_array(t->n + 1, sizeof *number); /* likewise: fits */
+    bool ok = !t->f->failed && ((live && number) || refuse(t->f, RG_E_MEMORY));
+
+    *out = (rg_dfa){ 0 };
+    if (ok && find_live(t, live)) {
+        for (uint32_t i = 0; i < t->n; i++)
+            number[i] = live[i] ? (uint16_t)out->n++ : RG_DFA_DEAD;
+        for (uint32_t i = 0; i < t->n; i++)
+            for (int c = 0; c < 256; c++)
+                t->next[i][c] = live[i] && t->next[i][c] != RG_DFA_DEAD ? number[t->next[i][c]] : RG_DFA_DEAD;
+        find_classes(t, out);
+        out->next = rg_array(out->n, out->n_classes * sizeof *out->next); /* fits: both are small */
+        out->ends = rg_array(out->n, 1);
+        ok = (out->next && out->ends) || refuse(t->f, RG_E_MEMORY);
+    }
+    for (uint32_t i = 0; ok && i < t->n && out->n; i++) {
+        if (number[i] == RG_DFA_DEAD)
+            continue;
+        out->ends[number[i]] = t->ends[i];
+        for (int c = 0; c < 256; c++)
+            out->next[number[i] * out->n_classes + out->class[c]] = t->next[i][c];
+    }
+    rg_free(live);
+    rg_free(number);
+    if (!ok)
+        rg_dfa_fini(out);
+    return ok;
+}
+
+void rg_dfa_fini(rg_dfa *d)
+{
+    rg_free(d->next);
+    rg_free(d->ends);
+    *d = (rg_dfa){ 0 };
+}
+
+/* ---- of a form --------------------------------------------------------------------------------------------------- */
+
+static void sort_heads(rg_heads *h)
+{
+    for (uint32_t i = 1; i < h->n; i++) {
+        uint32_t id = h->id[i], k = i;
+        for (; k && h->id[k - 1] > id; k--)
+            h->id[k] = h->id[k - 1];
+        h->id[k] = id;
+    }
+}
+
+static uint16_t state_of_heads(table *t, const rg_form *form, const rg_stacks *s, rg_heads *h)
+{
+    uint8_t ends = 0;
+
+    sort_heads(h);
+    for (uint32_t i = 0; i < h->n; i++)
+        if (rg_stack_may_end(form, s, h->id[i], RG_STACK_END))
+            ends = RG_DFA_ENDS;
+    return state_of(t, h->id, h->n * sizeof *h->id, ends);
+}
+
+bool rg_dfa_of(rg_form *f, const rg_form *refined, rg_dfa *out)
+{
+    rg_stacks *s = rg_zalloc(sizeof *s);
+    rg_heads from = { .n = 1 }, *to = rg_zalloc(sizeof *to);
+    table t;
+    bool ok = table_init(&t, f) && s && to && rg_stacks_init(s, STACK_FRAMES);
+
+    *out = (rg_dfa){ 0 };
+    if (ok) {
+        from.id[0] = rg_stacks_push(s, refined->root, 0, RG_STACK_END);
+        state_of_heads(&t, refined, s, &from);
+    } else if (!f->failed) {
+        refuse(f, RG_E_MEMORY);
+    }
+    for (uint32_t i = 0; ok && i < t.n; i++)
+        for (int c = 0; c < 256 && ok; c++) {
+            memcpy(from.id, t.key[i].data, t.key[i].n);
+            rg_step(refined, s, from.id, (uint32_t)(t.key[i].n / sizeof from.id[0]), (uint8_t)c, to);
+            if (s->lost)
+                refuse(f, RG_E_LIMIT);
+            else if (to->n)
+                lead(&t, i, c, state_of_heads(&t, refined, s, to));
+            ok = !f->failed;
+        }
+    ok = finish(&t, out) && ok;
+    table_fini(&t);
+    if (s)
+        rg_stacks_fini(s);
+    rg_free(s);
+    rg_free(to);
+    return ok;
+}
+
+/* ---- of others --------------------------------------------------------------------------------------------------- */
+
+typedef struct pair {
+    uint16_t a, b;
+} pair;
+
+static uint16_t state_of_pair(table *t, const rg_dfa *a, const rg_dfa *b, bool not_b, pair p)
+{
+    bool in_b = p.b != RG_DFA_DEAD && b->ends[p.b] & RG_DFA_ENDS, in_a = a->ends[p.a] & RG_DFA_ENDS;
+
+    return state_of(t, &p, sizeof p, (uint8_t)((in_a && in_b != not_b ? RG_DFA_ENDS : 0) | (in_b ? RG_DFA_WHOLE : 0)));
+}
+
+bool rg_dfa_both(rg_form *f, const rg_dfa *a, const rg_dfa *b, bool not_b, rg_dfa *out)
+{
+    table t;
+    bool ok = table_init(&t, f);
+
+    *out = (rg_dfa){ 0 };
+    if (ok && a->n && (b->n || not_b))
+        state_of_pair(&t, a, b, not_b, (pair){ 0, b->n ? 0 : RG_DFA_DEAD });
+    for (uint32_t i = 0; ok && i < t.n; i++)
+        for (int c = 0; c < 256 && ok; c++) {
+            pair p;
+            memcpy(&p, t.key[i].data, sizeof p);
+            p.a = rg_dfa_next(a, p.a, (uint8_t)c);
+            p.b = p.b == RG_DFA_DEAD ? RG_DFA_DEAD : rg_dfa_next(b, p.b, (uint8_t)c);
+            if (p.a != RG_DFA_DEAD && (not_b || p.b != RG_DFA_DEAD))
+                lead(&t, i, c, state_of_pair(&t, a, b, not_b, p));
+            ok = !f->failed;
+        }
+    ok = finish(&t, out) && ok;
+    table_fini(&t);
+    return ok;
+}
+
+bool rg_dfa_chars(rg_form *f, rg_dfa *out)
+{
+    table t;
+    bool ok = table_init(&t, f);
+
+    for (int i = 0; ok && i < RG_LEX_DONE; i++) /* a state's number is its key */
+        ok = state_of(&t, &i, sizeof i, i == RG_LEX_TEXT ? RG_DFA_ENDS : 0) == i;
+    for (int i = 0; ok && i < RG_LEX_DONE; i++)
+        for (int c = 0; c < 256; c++) {
+            int to = rg_lex(i, (unsigned char)c);
+            if (to < RG_LEX_DONE)
+                t.next[i][c] = (uint16_t)to;
+        }
+    ok = finish(&t, out) && ok;
+    table_fini(&t);
+    return ok;
+}
+
+bool rg_dfa_multiples(rg_form *f, uint32_t of, rg_dfa *out)
+{
+    table t;
+    bool ok = table_init(&t, f);
+
+    for (uint32_t i = 0; ok && i < of + 1; i++) /* the start, then 1 + the remainder */
+        ok = state_of(&t, &i, sizeof i, i == 1 ? RG_DFA_ENDS : 0) == i;
+    for (uint32_t i = 0; ok && i < of + 1; i++)
+        for (uint32_t digit = 0; digit < 10; digit++)
+            t.next[i]['0' + digit] = (uint16_t)(1 + ((i ? i - 1 : 0) * 10 + digit) % of);
+    if (ok)
+        t.next[0]['-'] = 0;
+    ok = finish(&t, out) && ok;
+    table_fini(&t);
+    return ok;
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+static uint32_t words_64(uint32_t n_bits)
+{
+    return (n_bits + 63) / 64;
+}
+
+static bool fits_at(const rg_dfa_word *w, uint32_t state, uint32_t k)
+{
+    return w->fits[(size_t)state * words_64(w->n_bits) + k / 64] >> (k % 64) & 1;
+}
+
+/* From this state k more characters are possible, by what is known of one less, and of states within a character. */
+static bool fits_more(const rg_dfa_word *w, uint32_t state, uint32_t k)
+{
+    if (k == 0 && (w->max == RG_FOREVER || w->d.ends[state] & RG_DFA_ENDS))
+        return true;
+    for (uint32_t c = 0; c < w->d.n_classes; c++) {
+        uint16_t to = w->d.next[state * w->d.n_classes + c];
+        if (to == RG_DFA_DEAD)
+            continue;
+        if (w->d.ends[to] & RG_DFA_WHOLE ? k && fits_at(w, to, k - 1) : fits_at(w, to, k))
+            return true;
+    }
+    return false;
+}
+
+static bool find_fits(rg_form *f, rg_dfa_word *w)
+{
+    uint32_t n = words_64(w->n_bits);
+
+    w->fits = rg_array(w->d.n, n * sizeof *w->fits); /* fits: at most RG_DFA_STATES x RG_WORD_CHARS bits */
+    if (!w->fits)
+        return refuse(f, RG_E_MEMORY);
+    memset(w->fits, 0, (size_t)w->d.n * n * sizeof *w->fits);
+    for (uint32_t k = 0; k < w->n_bits; k++)
+        for (int round = 0; round < CHAR_BYTES; round++)
+            for (uint32_t i = 0; i < w->d.n; i++)
+                if (!fits_at(w, i, k) && fits_more(w, i, k))
+                    w->fits[(size_t)i * n + k / 64] |= 1ULL << (k % 64);
+    return true;
+}
+
+/* Some number of characters more, of from to to, is possible. */
+static bool fits_any(const rg_dfa_word *w, uint32_t state, uint32_t from, uint32_t to)
+{
+    const uint64_t *bits = w->fits + (size_t)state * words_64(w->n_bits);
+
+    for (uint32_t i = from / 64; i <= to / 64; i++) {
+        uint64_t low = i == from / 64 ? ~0ULL << (from % 64) : ~0ULL;
+        uint64_t high = i == to / 64 ? ~0ULL >> (63 - to % 64) : ~0ULL;
+        if (bits[i] & low & high)
+            return true;
+    }
+    return false;
+}
+
+/* Some number of characters more leads to a word of an allowed length. */
+static bool can_end(const rg_dfa_word *w, uint32_t state, uint32_t count)
+{
+    uint32_t from = w->min > count ? w->min - count : 0;
+
+    if (!w->n_bits)
+        return true;
+    if (w->max == RG_FOREVER)
+        return fits_at(w, state, from);
+    return count <= w->max && from <= w->max - count && fits_any(w, state, from, w->max - count);
+}
+
+uint64_t rg_dfa_word_step(const rg_dfa_word *w, uint64_t data, uint8_t byte)
+{
+    uint32_t state = data & 0xffff, count = (uint32_t)(data >> 16);
+    uint16_t to = rg_dfa_next(&w->d, (uint16_t)state, byte);
+
+    if (to == RG_DFA_DEAD)
+        return UINT64_MAX;
+    if (w->n_bits && w->d.ends[to] & RG_DFA_WHOLE && (w->max != RG_FOREVER || count < w->min))
+        count++;
+    return can_end(w, to, count) ? to | (uint64_t)count << 16 : UINT64_MAX;
+}
+
+bool rg_dfa_word_done(const rg_dfa_word *w, uint64_t data)
+{
+    return w->d.n && w->d.ends[data & 0xffff] & RG_DFA_ENDS && (!w->n_bits || data >> 16 >= w->min);
+}
+
+void rg_dfa_word_fini(rg_dfa_word *w)
+{
+    rg_dfa_fini(&w->d);
+    rg_free(w->fits);
+    *w = (rg_dfa_word){ 0 };
+}
+
+uint32_t rg_dfa_word_node(rg_form *f, rg_dfa *d, uint32_t min, uint32_t max)
+{
+    rg_dfa_word w = { .d = *d, .min = min, .max = max };
+    uint32_t number;
+
+    *d = (rg_dfa){ 0 };
+    if (max != RG_FOREVER && max > RG_WORD_CHARS)
+        w.max = RG_WORD_CHARS;
+    if (min > RG_WORD_CHARS)
+        rg_form_fail(f, RG_E_LIMIT, "a 'minLength' of %u beside a pattern or format, of at most %d", min,
+                     RG_WORD_CHARS);
+    if (min || max != RG_FOREVER)
+        w.n_bits = (w.max == RG_FOREVER ? min : w.max) + 1;
+    if (f->failed || !w.d.n || min > max || (w.n_bits && !find_fits(f, &w)) || !can_end(&w, 0, 0)) {
+        rg_dfa_word_fini(&w);
+        return RG_NEVER;
+    }
+    number = rg_form_own_word(f, &w);
+    return f->failed ? RG_NEVER : rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_WORD, .a = number });
+}
