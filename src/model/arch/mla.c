@@ -47,8 +47,7 @@ bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_
         rg_meta_understand(ckpt, "q_lora_rank");
         if (rg_config_int(ckpt, "q_lora_rank", 0, INT32_MAX / 4, &q_rank, err) < 0 ||
             rg_config_int(ckpt, "qk_nope_head_dim", 1, INT32_MAX / 4, &nope, err) < 0 ||
-            rg_config_int(ckpt, "v_head_dim", 1, INT32_MAX / 4, &v_dim, err) < 0 ||
-            !require_number(ckpt, "num_key_value_heads", c->n_heads, err)) /* each head has keys of its own */
+            rg_config_int(ckpt, "v_head_dim", 1, INT32_MAX / 4, &v_dim, err) < 0)
             return false;
     }
     m->q_lora_rank = (int)q_rank;
@@ -60,7 +59,8 @@ bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_
         widest > INT32_MAX / 4)
         return rg_fail(err, RG_E_INPUT, "%s: %d heads, latent %d, head sizes %d + %d: out of range",
                        rg_checkpoint_path(ckpt), c->n_heads, m->kv_lora_rank, m->nope_dim, m->rope_dim);
-    return true;
+    /* Each head has keys of its own. */
+    return c->from_gguf || require_number(ckpt, "num_key_value_heads", c->n_heads, err);
 }
 
 bool finish_mla_rope(rg_config *c, const rg_checkpoint *ckpt, bool interleaved, rg_error *err)
