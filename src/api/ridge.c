@@ -664,7 +664,7 @@ static int32_t find_adapter(const rg_engine *e, const char *name)
     return name ? rg_adapters_find(&e->model->adapters, name) + 1 : 0;
 }
 
-/* DRY's sequence breakers, of which the caller has a reference; NULL where DRY is off, too. */
+/* DRY's sequence breakers, with a reference for the caller; NULL if DRY is off. */
 static bool find_breakers(const rg_engine *e, const rg_sampling *p, rg_breakers **out, rg_error *err)
 {
     *out = NULL;

@@ -39,7 +39,7 @@ typedef struct rg_request_model {
     int32_t max_rows, max_logits; /* of a step, where a prompt or an answer is computed whole: its rows are never cut */
     int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
     int32_t adapter;   /* which of the model's adapters it asks for, counted from 1; 0: none */
-    rg_breakers *breakers; /* DRY's, of which the request keeps a reference; NULL: none */
+    rg_breakers *breakers; /* DRY's, NULL: none; the request holds a reference */
 } rg_request_model;
 
 typedef struct rg_sample { /* one answer */

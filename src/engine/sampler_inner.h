@@ -47,7 +47,7 @@ void rg_find_top(const float *logits, int32_t n, int32_t k, rg_top *top);
 void rg_penalize(rg_sampler *s, float *logits, const rg_sampling *p, const rg_sample_place *at);
 bool rg_penalizes(const rg_sampling *p); /* false: rg_penalize changes nothing */
 
-/* Of ruled logits, of which the best is given, these leave ids that are not dropped. */
+/* Filters of ruled logits, whose best value is given: they drop ids by setting them to -INFINITY. */
 void rg_keep_n_sigma(float *logits, int32_t n, float best, float n_sigma);
 void rg_keep_k(rg_sampler *s, float *logits, float best, int32_t k);
 void rg_keep_filtered(rg_sampler *s, float *logits, float best, const rg_sampling *p); /* min-p to typical-p */

@@ -235,7 +235,7 @@ bool rg_scheduler_may_have_seqs(const rg_scheduler *s, const rg_request *r)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* A sequence of which little is kept counts as one block: what is kept per sequence. */
+/* Blocks that a sequence holds; at least one, for what it keeps besides its positions. */
 static int64_t blocks_of_seq(const rg_seq *q)
 {
     return !q || q->swapped ? 0 : q->n_blocks > 1 ? q->n_blocks : 1;

@@ -133,7 +133,7 @@ static bool body_table(rg_schemas *s, const char *body, size_t n, rg_dfa *out)
     return ok;
 }
 
-/* A pattern, of which lookaheads after the ^ at its start are taken one by one. */
+/* A pattern.  Lookaheads after the ^ at its start are taken off it one by one. */
 static bool pattern_table(rg_schemas *s, const char *pattern, rg_dfa *out)
 {
     const char *p = pattern + 1, *rest = p;

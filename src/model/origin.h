@@ -15,7 +15,7 @@ typedef struct rg_origin {
     const rg_checkpoint *ckpt; /* NULL: a config alone */
     int layer;                 /* -1: outside the layers */
     bool experts;              /* one tensor per matrix, or per row of a table */
-    int n_tensors;             /* of which the weight is made: 1, or as many as there are matrices or rows */
+    int n_tensors;             /* that the weight is made of: 1, or one for each matrix or row */
     rg_load_fn *load;          /* NULL: as stored */
     const char *name;          /* NULL: this kind of checkpoint has none */
     char other[RG_OTHER_NAME]; /* instead of it (expert_names.h); "": none */

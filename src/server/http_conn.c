@@ -132,7 +132,7 @@ static void add_body(rg_conn *c, const char *data, size_t n)
         spoil(c, 503, "The server has no memory for this body.");
 }
 
-/* Bytes of the body, of which this many were taken. */
+/* Give bytes to the body of the request; returns how many were taken. */
 static size_t read_body(rg_conn *c, const char *data, size_t n)
 {
     const char *body = data;

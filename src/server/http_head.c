@@ -241,7 +241,7 @@ const char *rg_head_arg(const rg_head *h, const char *name)
     return NULL;
 }
 
-/* Headers of which a second one could be the one that other software reads. */
+/* Headers that may stand once only: other software might read the second one. */
 static const char *const once[] = { "Host",         "Content-Length", "Transfer-Encoding", "Content-Encoding",
                                     "Content-Type", "Expect",         "Authorization",     "X-Api-Key",
                                     "Origin" };

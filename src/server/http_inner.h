@@ -70,7 +70,7 @@ struct rg_conn {
     bool refused;      /* the answer was there before the body */
     bool watched;      /* by epoll, for these events */
     unsigned events;
-    rg_buf in; /* bytes received of which none has been read from at[0, in.n) */
+    rg_buf in; /* bytes received; those from at on are still to be read */
     size_t at;
     uint64_t body_left; /* of a body that is not chunked */
     rg_chunks chunks;

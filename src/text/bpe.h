@@ -51,7 +51,7 @@ bool rg_bpe_seal(rg_bpe *b, rg_error *err);                                     
 /* True if text becomes this piece by merges alone: it has several characters, and no merge makes any piece.  In a
  * sealed b; a vocabulary with many such pieces has lost its merges. */
 bool rg_bpe_is_lost(const rg_bpe *b, int32_t id);
-/* Refuse a vocabulary of which so many pieces are lost; a single one may be meant. */
+/* Refuse a vocabulary if several of its pieces can never be reached; a single one may be meant. */
 bool rg_bpe_check_lost(size_t n_lost, rg_error *err) RG_MUST_CHECK;
 
 /* Memory of one call, reused from word to word. */
