@@ -396,12 +396,15 @@ static void take_line(rg_head *h)
 {
     char *s = h->text.data + h->line;
     size_t n = h->text.n - h->line - 1;
+    const bool bare = !n || s[n - 1] != '\r';
 
-    if (!n || s[n - 1] != '\r') {
-        fail(&h->fault, 400, "A line of the head does not end with CR LF.");
+    if (h->begun ? bare != h->bare : bare && !n) {
+        fail(&h->fault, 400, "The lines of the head end in different ways.");
         return;
     }
-    s[--n] = 0;
+    h->bare = bare;
+    n -= !bare;
+    s[n] = 0;
     if (!n && !h->begun) { /* empty lines before a request are skipped */
         rg_buf_reset(&h->text);
         return;

@@ -1,9 +1,10 @@
 /* http_head.h -- reading HTTP/1.1 requests: heads and chunked bodies, as bytes come, without sockets.
  *
  * It is strict (RFC 9112): whatever two programs could read in two ways is refused and never repaired, so that a proxy
- * in front and this server always agree where a request ends.  Lines end with CR LF.  No line is folded.  A body has
- * one length, said once.  Each byte is looked at a bounded number of times.  A fault is a status and one sentence;
- * after a fault no further byte of the connection can be trusted. */
+ * in front and this server always agree where a request ends.  Lines end with CR LF; the lines of a head may all
+ * end with LF alone, but never some with one and some with the other.  No line is folded.  A body has one length,
+ * said once. Each byte is looked at a bounded number of times.  A fault is a status and one sentence; after a fault
+ * no further byte of the connection can be trusted. */
 #ifndef RG_SERVER_HTTP_HEAD_H
 #define RG_SERVER_HTTP_HEAD_H
 
@@ -20,6 +21,7 @@ typedef struct rg_head {
     rg_buf text; /* the bytes of the head; the texts below lie in it, each ends with a NUL */
     size_t line; /* where its last, unfinished line begins */
     bool begun, done;
+    bool bare;   /* its lines end with LF alone, as the first one does */
     size_t target; /* where the request line's target begins in text */
     int32_t n_fields;
     struct {

@@ -114,7 +114,7 @@ static const struct {
     { "\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200 },
     { "\r\n", REFUSED }, { "\n", REFUSED }, { "GET", REFUSED }, { "GET /", REFUSED }, { "G", REFUSED }, { " ", REFUSED },
     { "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", REFUSED },
-    { "GET /health HTTP/1.1\nHost: localhost\n\n", 400 },
+    { "GET /health HTTP/1.1\nHost: localhost\n\n", 200 },
     { "get /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 405 },
     { "FROB /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 405 },
     { "DELETE /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n", 405 },

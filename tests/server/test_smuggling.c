@@ -189,7 +189,7 @@ static const struct {
     { POST CHUNKED "\r\n1d\r\n" BODY "\r\n0\r\nX: y\n\r\n", 400 },
     { POST CHUNKED "\r\n1d\r\n" BODY "\r\n0\r\nGET / HTTP/1.1\r\n\r\n", 400 },
     /* lines */
-    { "POST /v1/completions HTTP/1.1\nHost: localhost\n" KEY "Content-Length: 29\n\n" BODY, 400 },
+    { "POST /v1/completions HTTP/1.1\nHost: localhost\nAuthorization: Bearer secret\nContent-Length: 29\r\n\n" BODY, 400 },
     { "POST /v1/completions HTTP/1.1\nHost: localhost\r\n" KEY "Content-Length: 29\r\n\r\n" BODY, 400 },
     { POST "Content-Length: 29\n\r\n" BODY, 400 },
     { POST "Content-Length: 29\r\n\n" BODY, 400 },
