@@ -177,6 +177,12 @@ static int32_t best_depth(const rg_draft_choice *c, const rg_draft_answer *a, co
     return best;
 }
 
+/* False: it was never asked, and the credit does not cover yet what its first call costs. */
+static bool may_begin(const rg_draft_choice *c, const rg_draft_option *o, const prices *p)
+{
+    return !o->is_new || p->plain_s <= c->credit_s;
+}
+
 /* The drafters that are worth something to an answer, the best first. */
 static void rank(const rg_draft_choice *c, rg_draft_answer *a, const rg_draft_option *drafters, int32_t n_drafters,
                  const prices *p, int32_t n_answers)
@@ -188,7 +194,7 @@ static void rank(const rg_draft_choice *c, rg_draft_answer *a, const rg_draft_op
         double worth;
         int32_t depth = best_depth(c, a, &drafters[j], j, p, n_answers, &worth), at = a->n;
 
-        if (!depth)
+        if (!depth || !may_begin(c, &drafters[j], p))
             continue;
         for (a->n++; at > 0 && worths[at - 1] < worth; at--) {
             worths[at] = worths[at - 1];
@@ -289,14 +295,13 @@ static prices prices_of(const rg_draft_choice *c, const rg_step_time *t, const r
     return p;
 }
 
-/* True if the credit covers what drafts of n_rows rows would lose if all guesses were wrong.  known: steps of that many
- * rows were seen lately, so that more_s, what they are predicted to take more, can be trusted. */
-static bool is_covered(const rg_draft_choice *c, const prices *p, const choosing *of, int32_t n_rows, double more_s,
-                       bool known)
+/* True if the credit covers what a step would lose if all its guesses were wrong.  known: steps of that many rows were
+ * seen lately, so that what they are predicted to take more can be trusted. */
+static bool is_covered(const rg_draft_choice *c, const prices *p, const choosing *of, const plan *x, bool known)
 {
-    const double unseen_s = UNSEEN_ROW * p->plain_s * n_rows / of->n;
+    const double unseen_s = UNSEEN_ROW * p->plain_s * x->n_rows / of->n;
 
-    return (known || more_s > unseen_s ? more_s : unseen_s) <= c->credit_s;
+    return (known || x->more_s > unseen_s ? x->more_s : unseen_s) <= c->credit_s;
 }
 
 /* The depth, over all answers, with which the step is expected to do best; 0: without drafts. */
@@ -315,7 +320,7 @@ static int32_t best_limit(rg_draft_choice *c, const rg_step_time *t, const rg_st
         bool known = rg_step_time_knows(t, x.load.n_rows);
 
         if (x.n_rows && x.n_rows <= max_rows && (known || may_try) && x.rate > c->rate &&
-            is_covered(c, &p, of, x.n_rows, x.more_s, known)) {
+            is_covered(c, &p, of, &x, known)) {
             c->rate = x.rate;
             c->tried = !known;
             depth = k;
@@ -339,8 +344,9 @@ static void try_one(rg_draft_choice *c, const rg_step_time *t, const rg_step_loa
         depth = depth < TRY_DEPTH ? depth : TRY_DEPTH;
         if (chance <= best || depth < 1 || of->drafters[j].nodes[depth] > max_rows)
             continue;
-        double more_s = of->drafters[j].nodes[depth] * p.row_s + depth * of->drafters[j].level_s;
-        if (!is_covered(c, &p, of, of->drafters[j].nodes[depth], more_s, false))
+        const rg_draft_option *o = &of->drafters[j];
+        const plan x = { .n_rows = o->nodes[depth], .more_s = o->nodes[depth] * p.row_s + depth * o->level_s };
+        if (!may_begin(c, o, &p) || !is_covered(c, &p, of, &x, false))
             continue;
         best = chance;
         a->n = 1;

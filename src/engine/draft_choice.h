@@ -36,6 +36,8 @@ typedef struct rg_draft_option {
     int32_t depth;                      /* of its deepest path, at most RG_CHOICE_DEPTH */
     int32_t nodes[RG_CHOICE_DEPTH + 1]; /* of the tree for a depth; [0]: 0 */
     double level_s;                     /* seconds that it takes for each id of a path, for all answers of the step */
+    bool is_new;                        /* it has a network and was never asked: first it reads the text so far, which
+                                         *   is taken to cost a step */
 } rg_draft_option;
 
 /* An answer of the step, whose own row is in the load. */

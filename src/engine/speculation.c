@@ -242,8 +242,10 @@ static void describe(const rg_speculation *s, rg_draft_option *out)
         out[j] = (rg_draft_option){ 0 };
         if (!s->drafters[j])
             continue;
+        const rg_draft_kind *kind = s->drafters[j]->kind;
         out[j].depth = min_of(s->drafters[j]->depth, RG_CHOICE_DEPTH);
         out[j].level_s = s->cost[j] * said_s(s->drafters[j], s->n_asks, 1);
+        out[j].is_new = kind && (kind->has_model || kind->has_network) && !s->n_costs[j];
         for (int32_t k = 1; k <= out[j].depth; k++)
             out[j].nodes[k] = nodes_for(s, j, k);
     }

@@ -211,6 +211,24 @@ static void changes_are_followed(void **state)
         fail_msg("only %.2f times as quick after they became good", (l.plain_s - plain_s) / (l.s - s));
 }
 
+/* A network that was never asked has to read the text first: it is asked once steps without drafts have earned a whole
+ * step, so that an answer of 100 ids is not slowed down for it. */
+static void a_new_network_waits(void **state)
+{
+    world w = { .machine = machines[0], .chance = { 0.9, 0.2 }, .offers = { 1, 0 }, .level_s = { 1e-3, 1e-6 }, .n_answers = 1,
+                .seed = 3 };
+    life l;
+
+    (void)state;
+    begin(&l, &w);
+    l.options[0].is_new = true;
+    l.options[1].depth = 0;
+    run(&l, &w, 100);
+    assert_int_equal(l.n_drafted, 0);
+    run(&l, &w, 40);
+    assert_true(l.n_drafted > 0);
+}
+
 /* The chance of a guess is that of its drafter as long as little is known of the answer, and then its own. */
 static void records_are_held_to_the_drafter(void **state)
 {
@@ -235,6 +253,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(drafting_never_loses),
         cmocka_unit_test(what_pays_is_used),
         cmocka_unit_test(changes_are_followed),
+        cmocka_unit_test(a_new_network_waits),
         cmocka_unit_test(records_are_held_to_the_drafter),
     };
 
