@@ -43,8 +43,8 @@ static void fill(speed *s, const rg_seq *q, int from, int to)
                 memset(memory[g].data + (size_t)span.tables[g][b] * memory[g].block_bytes, 0x3c, memory[g].block_bytes);
 }
 
-/* Memory for the positions up to `upto` of a sequence, at most SPEED_ROWS at a time: of those before them a window lets
- * go as the sequence advances. */
+/* Get memory for the positions up to `upto` of a sequence, SPEED_ROWS at a time at most: as the sequence advances, a
+ * window frees the positions behind it. */
 static bool grow(speed *s, rg_seq *q, int upto, rg_error *err)
 {
     if (!rg_seq_grow(s->tool->states, q, upto))

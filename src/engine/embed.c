@@ -27,7 +27,7 @@ rg_rows rg_request_rows_to_pool(const rg_request *r, int32_t start, int32_t n)
     return (rg_rows){ 0, n };
 }
 
-/* One way of pooling takes the row at a position, as number k of those that are pooled. */
+/* Add one row to the sum of one way of pooling; k rows were added before it. */
 static void take_row(rg_pooling how, double *sum, int32_t dim, int32_t position, int32_t k, const float *row)
 {
     const double weight = how == RG_POOLING_WEIGHTED_MEAN ? (double)position + 1 : 1;

@@ -22,9 +22,8 @@ void rg_fair_add(rg_fair *f, rg_request *r);
 void rg_fair_remove(rg_fair *f, rg_request *r); /* leaves without having run; its tenant pays nothing */
 /* The head of the queue; the same one until it is taken or the queue changes.  NULL: the queue is empty. */
 rg_request *rg_fair_first(rg_fair *f);
-/* The first of those that may run now; of a tenant only the head of its queue is asked about.  Tenants whose head may
- * not are passed over, and keep their place.  NULL: there is none, or requests of the background alone, while others
- * wait that may not. */
+/* The first request that may run now.  Only the head of each tenant's queue is asked about; a tenant whose head may not
+ * run is passed over and keeps its place.  NULL: no head may run, or only background requests may while others wait. */
 rg_request *rg_fair_first_of(rg_fair *f, bool (*may)(void *arg, const rg_request *r), void *arg);
 /* True if the request found last is spending its tenant's burst credit. */
 bool rg_fair_is_ahead(const rg_fair *f);

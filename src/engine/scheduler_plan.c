@@ -518,8 +518,8 @@ static bool plan_by_tenants(rg_scheduler *s, rg_planning *p, bool joins)
     return room;
 }
 
-/* Beside answers, requests on burst credit are taken before the prompts that are being computed go on, and of those
- * taken so the shortest goes first.  False: some find no room. */
+/* Plan prompts.  Where the step has answers, new requests on burst credit come first, the shortest of them first; then
+ * all prompts by tenant, and requests that wait.  False: some find no room. */
 static bool plan_foreground(rg_scheduler *s, rg_planning *p)
 {
     bool joins = s->forming || !s->options.static_batching, room;
@@ -544,7 +544,7 @@ static bool plan_background_prompts(rg_scheduler *s, rg_planning *p)
     return room && (!joins || admit_waiting(s, p, true, false));
 }
 
-/* Rank the samples, after those that can have forked. */
+/* Rank all samples; again, if samples forked. */
 static void begin_step(rg_scheduler *s, rg_planning *p)
 {
     s->planning = p;

@@ -301,7 +301,7 @@ static bool go_through(rg_scheduler *s, const rg_request *r, const rg_share *giv
     return given >= n;
 }
 
-/* Take n blocks for r from the tenant that holds the most of those that can give them. */
+/* Take n blocks for r from the tenant that holds the most blocks and can give so many. */
 static bool claim_blocks(rg_scheduler *s, const rg_request *r, int64_t n)
 {
     rg_share *giver;
