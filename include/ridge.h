@@ -175,6 +175,7 @@ typedef struct rg_grammar_source {
                         *   "</think>": the model's reasoning is free, and the answer after it is bound */
     const struct rg_grammar_source *other; /* NULL, or a second source: an answer (what follows `after`) is of either
                         *   one.  The second one's own `after` and `other` are not read */
+    bool show_marks;   /* special tokens that rg_engine_show names are part of the answer, as their text */
 } rg_grammar_source;
 
 /* How the prompt's hidden states, after the model's final norm, become an embedding.  RG_POOLING_NONE: they do not, and
@@ -265,6 +266,7 @@ typedef struct rg_params {
     const int32_t *stop_ids; /* ids that end an answer, at most 16,384; copied */
     int32_t n_stop_ids;
     rg_grammar *grammar;     /* what the answer must be; NULL: anything.  The request holds a reference to it */
+    bool show_marks;         /* special tokens that rg_engine_show names show their text in the answer; others never */
     const char *adapter;     /* the name of one of rg_options.adapters; NULL: the model alone */
     const char *tenant;      /* who asks; NULL: no tenant.  All of these count as one.  Tenants that wait or run share
                               *   sequences, memory and rows, and a tenant that has more than its share gives way.  A
@@ -539,6 +541,11 @@ RG_API void rg_text_free(char *text);
 /* The bytes of one id as they stand within a text: *n of them, which need not be whole characters.  A special token has
  * none there: its name is given instead, unless skip_special.  Valid until rg_close; "" without a tokenizer. */
 RG_API const char *rg_id_bytes(const rg_engine *engine, int32_t id, bool skip_special, size_t *n);
+
+/* The special tokens [n] that answers show as their text where rg_params.show_marks is set: marks that tell the parts
+ * of an answer apart.  To be called at most once, before requests and grammars that have show_marks; ids that are no
+ * special tokens are left out.  False and *err: no tokenizer, or no memory. */
+RG_API bool rg_engine_show(rg_engine *engine, const int32_t *ids, size_t n, rg_error *err);
 
 /* A JSON value, parsed once and then read as often as needed.  NULL and *err: not JSON, or larger than its budget. */
 typedef struct rg_json rg_json;

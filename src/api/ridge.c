@@ -11,6 +11,7 @@
 #include "api/continued.h"
 #include "api/drafts.h"
 #include "api/embed_text.h"
+#include "api/shown.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -48,8 +49,11 @@ struct rg_engine {
     rg_profile *profile; /* they are from; NULL: from none that is kept */
     char *profile_folder; /* where it lies */
     const rg_backend *backend;
-    rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar, as is grammars */
-    rg_grammar_cache *grammars;
+    rg_shown *shown;            /* what rg_engine_show was told; NULL: nothing */
+    struct {
+        rg_grammar_vocab *vocab; /* NULL until the first grammar, as is cache */
+        rg_grammar_cache *cache;
+    } grammars[2];               /* of answers without marks, and of those that show them */
     rg_breaker_texts *breakers; /* NULL without a tokenizer */
     pthread_mutex_t grammar_lock;
     bool lock_made;
@@ -322,8 +326,11 @@ void rg_close(rg_engine *e)
     rg_drafts_close(&e->drafts);
     rg_model_runner_free(e->runner);
     rg_pool_free(e->pool);
-    rg_grammar_cache_free(e->grammars);
-    rg_grammar_vocab_free(e->grammar_vocab);
+    for (int shown = 0; shown < 2; shown++) {
+        rg_grammar_cache_free(e->grammars[shown].cache);
+        rg_grammar_vocab_free(e->grammars[shown].vocab);
+    }
+    rg_shown_free(e->shown);
     rg_breaker_texts_free(e->breakers);
     if (e->lock_made)
         pthread_mutex_destroy(&e->grammar_lock);
@@ -629,18 +636,36 @@ void rg_ids_free(int32_t *ids)
     rg_free(ids);
 }
 
-/* Where grammars are kept, and the vocabulary as they see it, made when the first one comes. */
-static rg_grammar_cache *grammars(rg_engine *e, rg_error *err)
+bool rg_engine_show(rg_engine *e, const int32_t *ids, size_t n, rg_error *err)
 {
-    const rg_spelling *z = rg_tokenizer_spelling(e->tokenizer);
+    if (!need_tokenizer(e, err))
+        return false;
+    if (!e->shown)
+        e->shown = rg_shown_new(e->tokenizer, ids, n, err);
+    return e->shown;
+}
+
+/* How ids are spelled in answers that show marks, or do not; NULL: there is no tokenizer. */
+static const rg_spelling *spelling_of(const rg_engine *e, bool show_marks)
+{
+    if (show_marks && e->shown)
+        return &e->shown->spelling;
+    return e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL;
+}
+
+/* Where grammars are kept, and the vocabulary as they see it, made when the first one comes. */
+static rg_grammar_cache *grammars(rg_engine *e, bool show_marks, rg_error *err)
+{
+    const rg_spelling *z = spelling_of(e, show_marks);
+    const int k = show_marks && e->shown;
     rg_grammar_cache *cache;
 
     pthread_mutex_lock(&e->grammar_lock);
-    if (!e->grammar_vocab)
-        e->grammar_vocab = rg_grammar_vocab_new(z->at[0].data, z->at[0].offset, z->n, err);
-    if (e->grammar_vocab && !e->grammars)
-        e->grammars = rg_grammar_cache_new(e->grammar_vocab, err);
-    cache = e->grammars;
+    if (!e->grammars[k].vocab)
+        e->grammars[k].vocab = rg_grammar_vocab_new(z->at[0].data, z->at[0].offset, z->n, err);
+    if (e->grammars[k].vocab && !e->grammars[k].cache)
+        e->grammars[k].cache = rg_grammar_cache_new(e->grammars[k].vocab, err);
+    cache = e->grammars[k].cache;
     pthread_mutex_unlock(&e->grammar_lock);
     return cache;
 }
@@ -648,7 +673,7 @@ static rg_grammar_cache *grammars(rg_engine *e, rg_error *err)
 rg_grammar *rg_grammar_new(const rg_engine *engine, const rg_grammar_source *source, rg_error *err)
 {
     rg_engine *e = (rg_engine *)(uintptr_t)engine; /* for the sake of what is made once, under its lock */
-    rg_grammar_cache *cache = need_tokenizer(e, err) ? grammars(e, err) : NULL;
+    rg_grammar_cache *cache = need_tokenizer(e, err) ? grammars(e, source->show_marks, err) : NULL;
 
     return cache ? rg_grammar_cache_get(cache, source, err) : NULL;
 }
@@ -686,7 +711,7 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
 {
     const rg_config *c = &e->model->config;
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
-                           .spelling = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL,
+                           .spelling = spelling_of(e, params->show_marks),
                            .eos_ids = e->ends.id, .n_eos = e->ends.n, .config = c,
                            .max_draft = e->drafts.max_draft, .sees = c->sees, .whole = c->sees != RG_CAUSAL,
                            .headless = !rg_config_has_logits(c),

@@ -329,6 +329,8 @@ static int run(int argc, char **argv)
         { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
         CLI_ENGINE_OPTIONS(o.engine),
         CLI_CHAT_TEMPLATE_OPTION(o.engine.chat_template),
+        { "--tool-format", CLI_STRING, &o.s.tool_format, "NAME",
+          "how the model marks reasoning and calls (default: as its template does)" },
         CLI_LORA_OPTION(o.engine.loras, "a LoRA adapter, for requests whose model is NAME (repeatable)"),
         { "--batch-rows", CLI_INT, &o.batch_rows, "N", "rows of a step at most", 1, 65536 },
         { "--step-ms", CLI_FLOAT, &o.step_ms, "MS", "how long a step may take (default 250; 0: no limit)", 0, 60000 },

@@ -20,23 +20,51 @@ static void write_logprobs(rg_buf *b, const rg_call *c, rg_choice *ch)
     rg_out_close(b, '}');
 }
 
+/* A call whole, or, numbered, what of it was not sent yet. */
+static void write_call(rg_buf *b, rg_choice *ch, int i, bool numbered)
+{
+    const rg_tool_call *t = &ch->answer.call[i];
+
+    rg_out_open(b, NULL, '{');
+    if (numbered)
+        rg_out_int(b, "index", i);
+    if (!ch->call_open) {
+        rg_out_text(b, "id", t->id);
+        rg_out_text(b, "type", "function");
+    }
+    rg_out_open(b, "function", '{');
+    if (!ch->call_open)
+        rg_out_text(b, "name", t->name);
+    rg_out_string(b, "arguments", rg_call_arguments(t) + ch->sent_arguments, t->arguments.n - ch->sent_arguments);
+    rg_out_close(b, '}');
+    rg_out_close(b, '}');
+    ch->sent_arguments = t->arguments.n;
+    ch->call_open = true;
+}
+
 static void write_calls(rg_buf *b, const rg_call *c, rg_choice *ch, bool numbered)
 {
     rg_out_open(b, "tool_calls", '[');
-    for (; ch->sent_calls < rg_choice_n_calls(c, ch); ch->sent_calls++) {
+    while (ch->sent_calls < rg_choice_n_calls(c, ch)) {
         const rg_tool_call *t = &ch->answer.call[ch->sent_calls];
-        rg_out_open(b, NULL, '{');
-        if (numbered)
-            rg_out_int(b, "index", ch->sent_calls);
-        rg_out_text(b, "id", t->id);
-        rg_out_text(b, "type", "function");
-        rg_out_open(b, "function", '{');
-        rg_out_text(b, "name", t->name);
-        rg_out_text(b, "arguments", t->arguments);
-        rg_out_close(b, '}');
-        rg_out_close(b, '}');
+        if (!ch->call_open || t->arguments.n > ch->sent_arguments)
+            write_call(b, ch, ch->sent_calls, numbered);
+        if (!rg_call_is_over(ch, t))
+            break;
+        ch->sent_calls++;
+        ch->sent_arguments = 0;
+        ch->call_open = false;
     }
     rg_out_close(b, ']');
+}
+
+/* There is more of the calls than was sent. */
+static bool has_calls(const rg_call *c, const rg_choice *ch)
+{
+    int n = rg_choice_n_calls(c, ch);
+
+    return n > ch->sent_calls + ch->call_open ||
+           (n > ch->sent_calls && ch->answer.call[ch->sent_calls].arguments.n > ch->sent_arguments);
 }
 
 /* ---- the shape --------------------------------------------------------------------------------------------------- */
@@ -87,7 +115,7 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 {
     const rg_answer *a = &ch->answer;
     bool reasoning = c->f.include_reasoning && a->reasoning.n > ch->sent_reasoning;
-    bool content = a->content.n > ch->sent_content, calls = rg_choice_n_calls(c, ch) > ch->sent_calls;
+    bool content = a->content.n > ch->sent_content, calls = has_calls(c, ch);
 
     if (reasoning || content || calls) {
         open_delta(c, ch, out);

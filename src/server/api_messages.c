@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "server/call.h"
 
-enum { NO_BLOCK, THINKING_BLOCK, TEXT_BLOCK };
+enum { NO_BLOCK, THINKING_BLOCK, TEXT_BLOCK, CALL_BLOCK };
 
 /* stop_reason and stop_sequence; null while it is not done. */
 static void write_stop(rg_buf *b, const rg_call *c, bool done)
@@ -48,8 +48,8 @@ static void write_text_block(rg_buf *b, const char *key, bool thinking, const ch
 /* What a model gave as arguments may be no object, or only the beginning of one; their clients want an object. */
 static void write_tool_block(rg_buf *b, const char *key, const rg_tool_call *t, bool whole)
 {
-    char *closed = whole && t->cut ? rg_tools_close(t->arguments) : NULL;
-    const char *text = closed ? closed : t->arguments;
+    char *closed = whole && t->cut ? rg_arguments_close(rg_call_arguments(t)) : NULL;
+    const char *text = closed ? closed : rg_call_arguments(t);
     json_t *input = whole ? rg_json_load(text, strlen(text), JSON_ALLOW_NUL, NULL) : NULL;
 
     rg_out_open(b, key, '{');
@@ -127,30 +127,45 @@ static void send_text(rg_choice *ch, rg_buf *out, int part, const rg_buf *text, 
     *sent = text->n;
 }
 
-static void send_call(rg_choice *ch, rg_buf *out, const rg_tool_call *t)
+/* What of the next call was not sent yet.  True: all of it now is. */
+static bool send_call(rg_choice *ch, rg_buf *out, const rg_tool_call *t)
 {
+    if (!ch->call_open) {
+        close_block(ch, out);
+        rg_typed_event_open(out, "content_block_start");
+        rg_out_int(out, "index", ch->n_parts);
+        write_tool_block(out, "content_block", t, false);
+        rg_typed_event_close(out);
+        ch->part = CALL_BLOCK;
+        ch->call_open = true;
+    }
+    if (t->arguments.n > ch->sent_arguments) {
+        rg_typed_event_open(out, "content_block_delta");
+        rg_out_int(out, "index", ch->n_parts);
+        rg_out_open(out, "delta", '{');
+        rg_out_text(out, "type", "input_json_delta");
+        rg_out_string(out, "partial_json", t->arguments.data + ch->sent_arguments, t->arguments.n - ch->sent_arguments);
+        rg_out_close(out, '}');
+        rg_typed_event_close(out);
+        ch->sent_arguments = t->arguments.n;
+    }
+    if (!rg_call_is_over(ch, t))
+        return false;
     close_block(ch, out);
-    rg_typed_event_open(out, "content_block_start");
-    rg_out_int(out, "index", ch->n_parts);
-    write_tool_block(out, "content_block", t, false);
-    rg_typed_event_close(out);
-    rg_typed_event_open(out, "content_block_delta");
-    rg_out_int(out, "index", ch->n_parts);
-    rg_out_open(out, "delta", '{');
-    rg_out_text(out, "type", "input_json_delta");
-    rg_out_text(out, "partial_json", t->arguments);
-    rg_out_close(out, '}');
-    rg_typed_event_close(out);
-    ch->part = TEXT_BLOCK; /* any: it is open, and closed like the others */
-    close_block(ch, out);
+    ch->sent_calls++;
+    ch->sent_arguments = 0;
+    ch->call_open = false;
+    return true;
 }
 
 static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 {
+    if (ch->call_open && !send_call(ch, out, &ch->answer.call[ch->sent_calls]))
+        return;
     send_text(ch, out, THINKING_BLOCK, &ch->answer.reasoning, &ch->sent_reasoning);
     send_text(ch, out, TEXT_BLOCK, &ch->answer.content, &ch->sent_content);
-    for (; ch->sent_calls < rg_choice_n_calls(c, ch); ch->sent_calls++)
-        send_call(ch, out, &ch->answer.call[ch->sent_calls]);
+    while (ch->sent_calls < rg_choice_n_calls(c, ch) && send_call(ch, out, &ch->answer.call[ch->sent_calls]))
+        ;
     if (ch->finish != RG_RUNNING)
         close_block(ch, out);
 }

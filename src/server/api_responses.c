@@ -72,7 +72,7 @@ static void write_call(rg_buf *b, const rg_call *c, const char *key, const rg_to
     write_id_of(b, c, "id", "fc", item);
     rg_out_text(b, "call_id", t->id);
     rg_out_text(b, "name", t->name);
-    rg_out_text(b, "arguments", done ? t->arguments : "");
+    rg_out_text(b, "arguments", done ? rg_call_arguments(t) : "");
     rg_out_text(b, "status", !done ? "in_progress" : t->cut ? "incomplete" : "completed");
     rg_out_close(b, '}');
 }
@@ -284,25 +284,49 @@ static void send_text(rg_call *c, rg_choice *ch, rg_buf *out, int part, const rg
     *sent = text->n;
 }
 
-static void send_call(rg_call *c, rg_choice *ch, rg_buf *out, const rg_tool_call *t)
+static void call_item_event(rg_call *c, rg_choice *ch, rg_buf *out, const rg_tool_call *t, bool done)
 {
-    close_item(c, ch, out);
-    for (int step = 0; step < 4; step++) {
-        static const char *const types[] = { "response.output_item.added", "response.function_call_arguments.delta",
-                                             "response.function_call_arguments.done", "response.output_item.done" };
-        open_event(c, out, types[step]);
-        rg_out_int(out, "output_index", ch->n_parts);
-        if (step == 0 || step == 3) {
-            write_call(out, c, "item", t, ch->n_parts, step == 3);
-        } else {
-            write_id_of(out, c, "item_id", "fc", ch->n_parts);
-            rg_out_text(out, step == 1 ? "delta" : "arguments", t->arguments);
-            if (step == 2)
-                rg_out_text(out, "name", t->name);
-        }
-        rg_typed_event_close(out);
+    open_event(c, out, done ? "response.output_item.done" : "response.output_item.added");
+    rg_out_int(out, "output_index", ch->n_parts);
+    write_call(out, c, "item", t, ch->n_parts, done);
+    rg_typed_event_close(out);
+}
+
+/* An event about the arguments of the call that is open. */
+static void arguments_event(rg_call *c, rg_choice *ch, rg_buf *out, const rg_tool_call *t, bool done)
+{
+    const size_t from = done ? 0 : ch->sent_arguments;
+
+    open_event(c, out, done ? "response.function_call_arguments.done" : "response.function_call_arguments.delta");
+    rg_out_int(out, "output_index", ch->n_parts);
+    write_id_of(out, c, "item_id", "fc", ch->n_parts);
+    rg_out_string(out, done ? "arguments" : "delta", rg_call_arguments(t) + from, t->arguments.n - from);
+    if (done)
+        rg_out_text(out, "name", t->name);
+    rg_typed_event_close(out);
+}
+
+/* What of the next call was not sent yet.  True: all of it now is. */
+static bool send_call(rg_call *c, rg_choice *ch, rg_buf *out, const rg_tool_call *t)
+{
+    if (!ch->call_open) {
+        close_item(c, ch, out);
+        call_item_event(c, ch, out, t, false);
+        ch->call_open = true;
     }
+    if (t->arguments.n > ch->sent_arguments) {
+        arguments_event(c, ch, out, t, false);
+        ch->sent_arguments = t->arguments.n;
+    }
+    if (!rg_call_is_over(ch, t))
+        return false;
+    arguments_event(c, ch, out, t, true);
+    call_item_event(c, ch, out, t, true);
     ch->n_parts++;
+    ch->sent_calls++;
+    ch->sent_arguments = 0;
+    ch->call_open = false;
+    return true;
 }
 
 /* ---- the shape --------------------------------------------------------------------------------------------------- */
@@ -315,10 +339,12 @@ static void start(rg_call *c, rg_buf *out)
 
 static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 {
+    if (ch->call_open && !send_call(c, ch, out, &ch->answer.call[ch->sent_calls]))
+        return;
     send_text(c, ch, out, REASONING_ITEM, &ch->answer.reasoning, &ch->sent_reasoning);
     send_text(c, ch, out, MESSAGE_ITEM, &ch->answer.content, &ch->sent_content);
-    for (; ch->sent_calls < rg_choice_n_calls(c, ch); ch->sent_calls++)
-        send_call(c, ch, out, &ch->answer.call[ch->sent_calls]);
+    while (ch->sent_calls < rg_choice_n_calls(c, ch) && send_call(c, ch, out, &ch->answer.call[ch->sent_calls]))
+        ;
     if (ch->finish == RG_RUNNING)
         return;
     if (!ch->sent_content && !ch->answer.n_calls)

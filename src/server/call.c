@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "server/talk/force.h"
 
 enum {
     MAX_PROMPTS = 2048,
@@ -293,6 +294,23 @@ bool rg_call_read_prompts(rg_call *c, rg_refusal *e)
     return ok;
 }
 
+/* A grammar of calls of these tools; name: of the field that asks for it, NULL: tool_choice. */
+static bool force(const rg_call *c, const rg_conversation *talk, const json_t *tools, const char *name,
+                  rg_constraint *to, rg_refusal *e)
+{
+    const rg_talk_use *use = &c->server->use;
+    rg_call_rules rules = { .talk = use->talk,
+                            .form = use->form,
+                            .tools = tools,
+                            .many = !talk->one_call,
+                            .thinks = use->thinks && !name,
+                            .close_ends = use->close_ends,
+                            .start = c->start_at,
+                            .name = name };
+
+    return rg_force_calls(&rules, to, e);
+}
+
 bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
 {
     rg_conversation talk = { 0 };
@@ -300,17 +318,16 @@ bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
     bool ok = read(c->body, &talk, e) && rg_render(c->server, &talk, c->f.generation_prompt, &r, e);
 
     c->tools = json_incref(talk.tools);
-    c->reasoning_first = r.reasoning;
+    c->start_at = r.start;
+    c->n_earlier = rg_conversation_n_calls(talk.all);
     c->f.parallel_tools = !talk.one_call;
     rg_text_free(r.text);
     ok = ok && rg_call_add_ids(c, r.ids, r.n, false, e);
     if (ok && talk.must) {
-        rg_call_rules rules = { talk.must, .many = !talk.one_call };
         c->must = json_incref(talk.must);
-        ok = rg_tool_form_constrain(&c->server->tool_form, &rules, &c->f.constraint, e);
+        ok = force(c, &talk, talk.must, NULL, &c->f.constraint, e);
     } else if (ok && talk.tools && c->f.constraint.name) {
-        rg_call_rules rules = { talk.tools, .many = !talk.one_call, .name = "tools" };
-        ok = rg_tool_form_constrain(&c->server->tool_form, &rules, &c->calls, e);
+        ok = force(c, &talk, talk.tools, "tools", &c->calls, e);
     }
     rg_conversation_fini(&talk);
     return ok;
@@ -381,9 +398,11 @@ static bool make_choices(rg_call *c, rg_refusal *e)
         rg_buf_init(&ch->text, MAX_CALL_TEXT);
         rg_buf_init(&ch->logprobs, MAX_CALL_TEXT);
         rg_buf_init(&ch->tops, MAX_CALL_TEXT);
-        rg_answer_init(&ch->answer, c->tools, c->reasoning_first, MAX_CALL_TEXT);
-        ch->answer.marked = c->calls.name && !rg_tool_form_is_bare(&c->server->tool_form);
+        rg_answer_init(&ch->answer, c->server->use.talk, c->must ? c->must : c->tools, c->start_at, MAX_CALL_TEXT);
+        ch->answer.marked = c->calls.name && !rg_talk_is_bare(&c->server->use);
+        ch->answer.calls_only = c->must || ch->answer.marked;
         ch->answer.id_chars = c->server->info.call_id_chars;
+        ch->answer.n_earlier = c->n_earlier;
     }
     return true;
 }
@@ -432,9 +451,15 @@ static bool check_ids(const rg_call *c, rg_refusal *e)
 static bool compile(rg_call *c, rg_refusal *e)
 {
     const rg_constraint *k = &c->f.constraint;
-    rg_grammar_source calls = { .kind = c->calls.kind, .text = c->calls.text, .n = c->calls.n };
-    rg_grammar_source source = { k->kind, k->text, k->n, c->reasoning_first ? "</think>" : NULL,
-                                 c->calls.name ? &calls : NULL };
+    rg_grammar_source calls = {
+        .kind = c->calls.kind, .text = c->calls.text, .n = c->calls.n, .show_marks = c->shape->is_chat
+    };
+    rg_grammar_source source = { .kind = k->kind,
+                                 .text = k->text,
+                                 .n = k->n,
+                                 .after = c->shape->is_chat ? rg_force_after(c->server->use.talk, c->start_at) : NULL,
+                                 .other = c->calls.name ? &calls : NULL,
+                                 .show_marks = c->shape->is_chat };
     rg_error err = { 0 }, why = { 0 };
 
     c->grammar = k->name ? rg_grammar_new(c->server->engine, &source, &err) : NULL;
@@ -467,6 +492,7 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .sampling = c->sampling,
                     .diffusion = rg_fields_diffusion(&c->f), .stop = c->f.stop, .n_stop = c->f.n_stop,
                     .stop_ids = c->f.stop_ids, .n_stop_ids = c->f.n_stop_ids, .grammar = c->grammar,
+                    .show_marks = c->shape->is_chat,
                     .adapter = c->adapter, .tenant = rg_name_tenant(note->tenant, tenant),
                     .tenant_weight = rg_keys_weight(c->server->keys, note->tenant),
                     .cache_salt = c->f.cache_salt,

@@ -6,10 +6,10 @@
 #define RG_SERVER_CALL_H
 
 #include "base/rng.h"
-#include "server/answer.h"
 #include "server/conversation.h"
 #include "server/core.h"
 #include "server/json.h"
+#include "server/talk/answer.h"
 
 /* A count of characters in bytes that come in pieces: whole ones, and the bytes of one that is not whole yet. */
 typedef struct rg_characters {
@@ -38,7 +38,9 @@ typedef struct rg_choice {
     /* What has been sent, for the shapes to keep. */
     size_t sent_text, sent_reasoning, sent_content, sent_logprobs;
     rg_characters offset; /* of the text up to the next token */
-    int sent_calls, part, n_parts;
+    int sent_calls, part, n_parts; /* calls that were sent whole */
+    size_t sent_arguments;         /* of the next one; */
+    bool call_open;                /*   its beginning was sent */
     bool started, ended;
 } rg_choice;
 
@@ -83,7 +85,8 @@ struct rg_call {
     json_t *tools;      /* in the form of chat completions; NULL: none */
     json_t *must;       /* of those, what every answer has to call one of; NULL: it need not */
     rg_constraint calls; /* of an answer that may call tools, or else be what f.constraint says; name NULL: none */
-    bool reasoning_first;
+    rg_talk_start start_at; /* where answers begin */
+    int n_earlier;      /* calls of tools in the conversation */
     rg_prompt *prompts;
     int32_t n_prompts, prompts_room;
     rg_request **requests; /* [n_prompts], of which the first n_submitted are with the engine, or were */
@@ -152,6 +155,9 @@ const char *rg_call_model(const rg_call *c);     /* the name of the model, or ad
 const char *rg_finish_word(const rg_choice *ch); /* stop, length; tool_calls where there are */
 bool rg_finish_is_cut(const rg_choice *ch);      /* length */
 int rg_choice_n_calls(const rg_call *c, const rg_choice *ch); /* calls to give out: one, if several are not wanted */
+const char *rg_call_arguments(const rg_tool_call *t); /* so far */
+/* The call will not go on: it is whole, or its answer has ended. */
+bool rg_call_is_over(const rg_choice *ch, const rg_tool_call *t);
 /* "usage": of completions and chat. */
 void rg_write_usage(rg_buf *b, const rg_call *c);
 const rg_logprob *rg_choice_logprob(const rg_choice *ch, size_t i); /* i < ch->logprobs.n / sizeof */

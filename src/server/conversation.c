@@ -378,6 +378,16 @@ bool rg_conversation_can_continue(const json_t *all)
     return role && !strcmp(role, "assistant") && !json_array_size(json_object_get(last, "tool_calls"));
 }
 
+int rg_conversation_n_calls(const json_t *all)
+{
+    const json_t *messages = json_object_get(all, "messages");
+    size_t n = 0;
+
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        n += json_array_size(json_object_get(json_array_get(messages, i), "tool_calls"));
+    return (int)n;
+}
+
 void rg_conversation_fini(rg_conversation *talk)
 {
     json_decref(talk->all);

@@ -24,6 +24,9 @@ bool rg_chat_conversation(const json_t *body, rg_conversation *talk, rg_refusal 
 /* Can the answer go on from the last message of {messages, ...}? */
 bool rg_conversation_can_continue(const json_t *all);
 
+/* How many calls of tools its messages have. */
+int rg_conversation_n_calls(const json_t *all);
+
 /* Checked copies; NULL and *e. */
 json_t *rg_messages_read(const json_t *messages, rg_refusal *e);
 

@@ -12,20 +12,14 @@
 #include "server/keys.h"
 #include "server/metrics.h"
 #include "server/server.h"
-#include "server/tool_form.h"
+#include "server/talk/learn.h"
 
 typedef struct rg_call rg_call;
 typedef struct rg_batches rg_batches;
 
 typedef enum rg_server_state { RG_LOADING, RG_READY, RG_DRAINING, RG_FAULTED } rg_server_state;
 
-/* Texts that mark calls of tools and may be special tokens, which an answer's text leaves out: they are seen by id. */
-enum { RG_MAX_MARKS = 16, RG_MAX_FORECASTS = 4 };
-
-typedef struct rg_mark {
-    int32_t id; /* -1: no token of its own */
-    const char *text;
-} rg_mark;
+enum { RG_MAX_FORECASTS = 4 };
 
 struct rg_server {
     rg_server_options o;   /* texts owned */
@@ -36,9 +30,7 @@ struct rg_server {
     int64_t started_s;
     _Atomic(rg_engine *) engine; /* NULL: not yet */
     rg_info info;          /* set before engine */
-    rg_mark marks[RG_MAX_MARKS];
-    int n_marks;
-    rg_tool_form tool_form;
+    rg_talk_use use;       /* how the model marks reasoning and calls; set before engine */
     struct {
         int32_t batch;
         rg_forecast f;
@@ -112,7 +104,7 @@ typedef struct rg_rendered {
     int32_t *ids; /* rg_ids_free */
     size_t n;
     char *text;   /* rg_text_free */
-    bool reasoning; /* it ends within the model's reasoning */
+    rg_talk_start start; /* where the answer begins: the prompt may end within the model's reasoning */
 } rg_rendered;
 
 /* generation_prompt: open a message for the answer, unless the last one is continued.  On failure *e, and nothing to

@@ -205,35 +205,14 @@ bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
     return refuse_model(s, e);
 }
 
-/* The template opened the model's reasoning at the end of the prompt. */
-static bool ends_reasoning(const char *text)
-{
-    static const char mark[] = "<think>";
-    size_t n = text ? strlen(text) : 0;
-
-    while (n && (text[n - 1] == '\n' || text[n - 1] == ' '))
-        n--;
-    return n >= strlen(mark) && !memcmp(text + n - strlen(mark), mark, strlen(mark));
-}
-
-static const char *last_of(const char *text, const char *what)
-{
-    const char *found = NULL;
-
-    for (const char *at = text; at && (at = strstr(at, what)); at++)
-        found = at;
-    return found;
-}
-
 /* The message that is continued ends within its reasoning. */
-static bool leaves_reasoning_open(const rg_conversation *talk)
+static bool leaves_reasoning_open(const rg_server *s, const rg_conversation *talk)
 {
     const json_t *messages = json_object_get(talk->all, "messages");
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *text = json_string_value(json_object_get(last, "content"));
-    const char *open = last_of(text, "<think>"), *close = last_of(text, "</think>");
 
-    return talk->continued && open && (!close || close < open);
+    return talk->continued && text && rg_talk_leaves_thought(s->use.talk, text);
 }
 
 /* Control characters become blanks, so that a text is one line of a log, and does nothing to a terminal. */
@@ -274,7 +253,8 @@ bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt
     bool ok = rg_chat_encode(s->engine, rg_json_of(talk->all), &o, &r->ids, &r->n, &r->text, &err);
     if (!ok)
         refuse_conversation(s, e, &err);
-    r->reasoning = ok && (ends_reasoning(r->text) || leaves_reasoning_open(talk));
+    if (ok)
+        r->start = leaves_reasoning_open(s, talk) ? RG_START_THINKING : rg_talk_start_after(s->use.talk, r->text);
     return ok;
 }
 

@@ -226,6 +226,18 @@ static bool listen_on(rg_server *s, rg_error *err)
     return s->http != NULL;
 }
 
+static bool check_tool_format(const rg_server_options *o, rg_error *err)
+{
+    char names[1500];
+    size_t n = 0;
+
+    if (!o->tool_format || rg_talk_named(o->tool_format))
+        return true;
+    for (const rg_talk *t = rg_talks; t->name && n < sizeof names; t++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", t->name);
+    return rg_fail(err, RG_E_USAGE, "--tool-format '%.40s' is not one of %s", o->tool_format, names);
+}
+
 rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
 {
     rg_server *s = rg_zalloc(sizeof *s);
@@ -243,12 +255,13 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     copied = copy_texts(&s->o.hosts, &s->o.n_hosts, err) && copied;
     copied = copy_texts(&s->o.cors_origins, &s->o.n_cors_origins, err) && copied;
     copied = copy_texts(&s->o.allowed_hosts, &s->o.n_allowed_hosts, err) && copied;
+    copied = copy_text(&s->o.tool_format, err) && copied;
     copied = copy_text(&s->o.batch_dir, err) && copied;
     if (!s->news_made) {
         rg_fail_memory(err, 0);
         goto fail;
     }
-    if (!copied || !rg_origins_valid(&s->o, err))
+    if (!copied || !check_tool_format(&s->o, err) || !rg_origins_valid(&s->o, err))
         goto fail;
     s->keys = rg_keys_new(o->keys, o->n_keys, err);
     if (s->keys)
@@ -268,20 +281,6 @@ fail:
 const char *rg_server_url(const rg_server *s)
 {
     return rg_http_url(s->http);
-}
-
-/* Find the marks of tool calls that are special tokens. */
-static void find_marks(rg_server *s, const rg_engine *engine)
-{
-    for (const rg_tool_mark *m = rg_tool_marks; m->open && s->n_marks + 2 <= RG_MAX_MARKS; m++)
-        for (int i = 0; i < 2; i++) {
-            const char *text = i ? m->close : m->open;
-            int32_t *ids = NULL;
-            size_t n = 0;
-            if (text && rg_encode(engine, text, strlen(text), RG_ENCODE_NO_SPECIAL, &ids, &n, NULL) && n == 1)
-                s->marks[s->n_marks++] = (rg_mark){ ids[0], text };
-            rg_ids_free(ids);
-        }
 }
 
 /* Forecasts for the page. */
@@ -307,8 +306,7 @@ void rg_server_ready(rg_server *s, rg_engine *engine)
     int loading = RG_LOADING;
 
     s->info = rg_engine_info(engine);
-    find_marks(s, engine);
-    rg_tool_form_find(&s->tool_form, engine);
+    rg_talk_learn(&s->use, engine, s->o.tool_format);
     make_forecasts(s, engine);
     atomic_store(&s->engine, engine);
     atomic_compare_exchange_strong(&s->state, &loading, RG_READY); /* the state may be draining already */
@@ -367,6 +365,7 @@ void rg_server_close(rg_server *s)
     free_texts(s->o.hosts, s->o.n_hosts);
     free_texts(s->o.cors_origins, s->o.n_cors_origins);
     free_texts(s->o.allowed_hosts, s->o.n_allowed_hosts);
+    free_text(s->o.tool_format);
     free_text(s->o.batch_dir);
     if (s->news_made)
         pthread_cond_destroy(&s->news);

@@ -36,6 +36,8 @@ typedef struct rg_server_options {
     double ping_s;            /* a stream without news is written to so often, so that no proxy closes it; 0: never */
     double watchdog_s;        /* a step that takes longer than this, and than 10 x the 99th percentile, is a fault */
     bool no_page;
+    const char *tool_format;  /* the family whose marks an answer has (rg_talk_named in talk/talk.h); NULL: as the chat
+                               *   template and the vocabulary have it */
     const char *batch_dir;    /* where files and batches are kept; NULL: there are none */
     int32_t batch_lines;      /* of batches, that run at once, at most */
     int32_t max_batches;      /* of one key, that have not ended */

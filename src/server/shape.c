@@ -129,6 +129,16 @@ bool rg_finish_is_cut(const rg_choice *ch)
     return ch->finish == RG_FINISH_LENGTH || ch->finish == RG_FINISH_DEADLINE;
 }
 
+const char *rg_call_arguments(const rg_tool_call *t)
+{
+    return t->arguments.n ? t->arguments.data : "";
+}
+
+bool rg_call_is_over(const rg_choice *ch, const rg_tool_call *t)
+{
+    return t->done || ch->finish != RG_RUNNING;
+}
+
 int rg_choice_n_calls(const rg_call *c, const rg_choice *ch)
 {
     int n = ch->answer.n_calls;

@@ -1,5 +1,4 @@
 /* turn.c -- a call while it runs: tokens in, bytes out.  Only the pump's thread is here. */
-#define _GNU_SOURCE 1 /* memmem */
 #include <string.h>
 
 #include "base/clock.h"
@@ -7,16 +6,6 @@
 #include "server/call.h"
 
 /* ---- tokens in --------------------------------------------------------------------------------------------------- */
-
-/* A special token that marks calls of tools shows in no text: put its text where it stood. */
-static const char *hidden_mark(const rg_call *c, int32_t id, const char *text, size_t n)
-{
-    for (int i = 0; c->tools && i < c->server->n_marks; i++)
-        if (c->server->marks[i].id == id && !(n && memmem(text, n, c->server->marks[i].text,
-                                                           strlen(c->server->marks[i].text))))
-            return c->server->marks[i].text;
-    return NULL;
-}
 
 static bool take_logprob(rg_call *c, rg_choice *ch, const rg_token *t)
 {
@@ -42,15 +31,14 @@ static void take_times(rg_call *c, rg_choice *ch, uint64_t now)
 static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
 {
     if (t->id >= 0) {
-        const char *mark = c->shape->is_chat ? hidden_mark(c, t->id, t->text, t->n_text) : NULL;
         ch->n_tokens++;
         ch->n_reasoning += c->shape->is_chat && rg_answer_is_reasoning(&ch->answer);
         take_times(c, ch, now);
         c->failed |= !take_logprob(c, ch, t);
-        if (mark)
-            rg_answer_feed(&ch->answer, mark, strlen(mark));
     }
-    if (c->shape->is_chat)
+    if (c->shape->is_chat && t->finish != RG_RUNNING)
+        rg_answer_end(&ch->answer, t->text, t->n_text);
+    else if (c->shape->is_chat)
         rg_answer_feed(&ch->answer, t->text, t->n_text);
     else if (t->n_text)
         c->failed |= !rg_buf_add(&ch->text, t->text, t->n_text);
@@ -58,12 +46,6 @@ static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
         ch->finish = t->finish;
         ch->stop = t->stop;
         ch->stop_id = t->stop_id;
-        if (c->must)
-            rg_tool_form_end(&c->server->tool_form, c->must, &ch->answer);
-        else if (c->calls.name)
-            rg_tool_form_end_either(&c->server->tool_form, c->tools, &ch->answer);
-        else
-            rg_answer_end(&ch->answer);
         if (c->shape->ended)
             c->shape->ended(c, ch);
         c->n_ended++;
