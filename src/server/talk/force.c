@@ -331,6 +331,8 @@ static void write_root(rg_buf *b, const rg_call_rules *r)
         rg_gbnf_literal(b, h && h->again ? h->again : close);
         rg_buf_str(b, h ? " )?" : " \"\\n\"{0,2} )?");
     }
+    if (h && r->start == RG_START_PLAIN && !*h->call) /* a head has to be opened first */
+        rg_gbnf_literal(b, h->again);
     rg_buf_str(b, " calls");
 }
 
