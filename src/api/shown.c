@@ -24,8 +24,8 @@ static bool copy_place(rg_shown *s, const rg_tokenizer *t, const bool *shown, in
         return true;
     for (int32_t id = 0; id < from->n; id++)
         bytes += offset[id + 1] - offset[id] + added_text(t, shown, id).n;
-    data = rg_alloc(bytes + 1);
-    offsets = rg_array((size_t)from->n + 1, sizeof *offsets);
+    data = rg_alloc_tail(bytes, 1, 1);
+    offsets = rg_zalloc_tail(sizeof *offsets, (size_t)from->n, sizeof *offsets);
     s->spelling.at[place].data = data;
     s->spelling.at[place].offset = offsets;
     if (!data || !offsets || bytes > UINT32_MAX)
@@ -44,7 +44,7 @@ static bool copy_place(rg_shown *s, const rg_tokenizer *t, const bool *shown, in
 static bool fill(rg_shown *s, const rg_tokenizer *t, const bool *shown)
 {
     const rg_spelling *from = rg_tokenizer_spelling(t);
-    uint8_t *kind = from->kind ? rg_alloc((size_t)from->n + 1) : NULL;
+    uint8_t *kind = from->kind ? rg_alloc_tail(1, (size_t)from->n, sizeof *kind) : NULL;
 
     s->spelling = *from;
     for (int place = 0; place < RG_SPELL_PLACES; place++) {
@@ -66,7 +66,7 @@ rg_shown *rg_shown_new(const rg_tokenizer *t, const int32_t *ids, size_t n, rg_e
 {
     const rg_spelling *from = rg_tokenizer_spelling(t);
     rg_shown *s = rg_zalloc(sizeof *s);
-    bool *shown = rg_array((size_t)from->n + 1, sizeof *shown), ok;
+    bool *shown = rg_zalloc_tail(1, (size_t)from->n, sizeof *shown), ok;
 
     for (size_t i = 0; shown && i < n; i++)
         if (ids[i] >= 0 && ids[i] < from->n && ids[i] < rg_tokenizer_size(t) && rg_tokenizer_is_special(t, ids[i]) &&

@@ -32,7 +32,7 @@ typedef struct rg_json_scan {
 } rg_json_scan;
 
 /* Values as Python writes them, or with special quotes, on the way to JSON. */
-typedef struct rg_literal {
+typedef struct rg_loose {
     const char *quote;   /* around texts; NULL: ' or ", as in Python */
     const json_t *names; /* the properties of the tool, for arguments without a name */
     rg_buf word;         /* of a name or a number that goes on */
@@ -41,7 +41,7 @@ typedef struct rg_literal {
     char in; /* the quote of the text that is open; 0: none */
     bool escaped, value, done;
     unsigned code, hex_left;
-} rg_literal;
+} rg_loose;
 
 typedef struct rg_answer {
     rg_buf reasoning, content; /* all of it so far */
@@ -67,7 +67,7 @@ typedef struct rg_answer {
     int phase, nest, role, calls_before;
     rg_buf key, value, name; /* of what is being read; JSON without its quotes */
     rg_json_scan scan;
-    rg_literal literal;
+    rg_loose literal;
     bool first[256]; /* bytes that marks begin with */
 } rg_answer;
 

@@ -437,7 +437,7 @@ bool rg_turn_args(rg_answer *a)
     a->scan = (rg_json_scan){ 0 };
     if (way == RG_CALL_PYTHON || way == RG_CALL_QUOTED) {
         const json_t *f = rg_tool_offered(a->tools, rg_call_now(a)->name, strlen(rg_call_now(a)->name));
-        rg_literal_begin(&a->literal, a->form->quote, json_object_get(json_object_get(f, "parameters"), "properties"),
+        rg_loose_begin(&a->literal, a->form->quote, json_object_get(json_object_get(f, "parameters"), "properties"),
                          way == RG_CALL_PYTHON);
         rg_put(a, &rg_call_now(a)->arguments, "{", way == RG_CALL_PYTHON);
         a->state = RG_S_LITERAL;
@@ -472,7 +472,7 @@ bool rg_turn_json(rg_answer *a)
 
 bool rg_turn_literal(rg_answer *a)
 {
-    size_t n = rg_literal_feed(a, &a->literal, rg_rest(a), rg_n_rest(a), &rg_call_now(a)->arguments);
+    size_t n = rg_loose_feed(a, &a->literal, rg_rest(a), rg_n_rest(a), &rg_call_now(a)->arguments);
 
     rg_skip(a, n);
     if (!a->literal.done)

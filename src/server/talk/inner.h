@@ -79,8 +79,8 @@ rg_turn rg_turn_item, rg_turn_name, rg_turn_id, rg_turn_rest, rg_turn_object, rg
 void rg_end_code(rg_answer *a); /* source code is whole */
 
 /* Read what may be no whole value; *used bytes of s[0, n). */
-void rg_literal_begin(rg_literal *l, const char *quote, const json_t *names, bool python);
-size_t rg_literal_feed(rg_answer *a, rg_literal *l, const char *s, size_t n, rg_buf *out);
+void rg_loose_begin(rg_loose *l, const char *quote, const json_t *names, bool python);
+size_t rg_loose_feed(rg_answer *a, rg_loose *l, const char *s, size_t n, rg_buf *out);
 
 /* What a tool's schema lets an argument be. */
 enum {

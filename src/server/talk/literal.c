@@ -10,18 +10,18 @@
 
 enum { SPECIAL = 1 }; /* l->in of a text between special quotes */
 
-void rg_literal_begin(rg_literal *l, const char *quote, const json_t *names, bool python)
+void rg_loose_begin(rg_loose *l, const char *quote, const json_t *names, bool python)
 {
     rg_buf word = l->word;
 
     rg_buf_reset(&word);
-    *l = (rg_literal){ .quote = quote, .names = names, .word = word };
+    *l = (rg_loose){ .quote = quote, .names = names, .word = word };
     if (python)
         l->stack[l->depth++] = ')';
 }
 
 /* The word as JSON: a number, a truth value or null as it is, else a text. */
-static void give_word(rg_answer *a, rg_literal *l, rg_buf *out, bool key)
+static void give_word(rg_answer *a, rg_loose *l, rg_buf *out, bool key)
 {
     static const struct {
         const char *python, *json;
@@ -51,7 +51,7 @@ static void give_word(rg_answer *a, rg_literal *l, rg_buf *out, bool key)
 }
 
 /* An argument without a name gets that of its place. */
-static void name_value(rg_answer *a, rg_literal *l, rg_buf *out)
+static void name_value(rg_answer *a, rg_loose *l, rg_buf *out)
 {
     const char *key;
     json_t *v;
@@ -69,7 +69,7 @@ static void name_value(rg_answer *a, rg_literal *l, rg_buf *out)
     l->value = true;
 }
 
-static void open_bracket(rg_answer *a, rg_literal *l, char c, rg_buf *out)
+static void open_bracket(rg_answer *a, rg_loose *l, char c, rg_buf *out)
 {
     name_value(a, l, out);
     if (l->depth == RG_CALL_DEPTH)
@@ -78,7 +78,7 @@ static void open_bracket(rg_answer *a, rg_literal *l, char c, rg_buf *out)
     rg_put(a, out, c == '{' ? "{" : "[", 1);
 }
 
-static void close_bracket(rg_answer *a, rg_literal *l, rg_buf *out)
+static void close_bracket(rg_answer *a, rg_loose *l, rg_buf *out)
 {
     char c = l->depth ? l->stack[--l->depth] : '}';
 
@@ -86,7 +86,7 @@ static void close_bracket(rg_answer *a, rg_literal *l, rg_buf *out)
     l->done = !l->depth;
 }
 
-static void punctuation(rg_answer *a, rg_literal *l, char c, rg_buf *out)
+static void punctuation(rg_answer *a, rg_loose *l, char c, rg_buf *out)
 {
     bool names = c == ':' || c == '=';
 
@@ -111,7 +111,7 @@ static void punctuation(rg_answer *a, rg_literal *l, char c, rg_buf *out)
     }
 }
 
-static void give_code(rg_answer *a, rg_literal *l, rg_buf *out)
+static void give_code(rg_answer *a, rg_loose *l, rg_buf *out)
 {
     char s[16];
 
@@ -123,7 +123,7 @@ static void give_code(rg_answer *a, rg_literal *l, rg_buf *out)
     rg_put(a, out, s, strlen(s));
 }
 
-static void escape(rg_answer *a, rg_literal *l, char c, rg_buf *out)
+static void escape(rg_answer *a, rg_loose *l, char c, rg_buf *out)
 {
     static const char from[] = "nrtbfav0", to[] = "\n\r\t\b\f\a\v";
     const char *at = strchr(from, c);
@@ -143,7 +143,7 @@ static void escape(rg_answer *a, rg_literal *l, char c, rg_buf *out)
     }
 }
 
-static void in_text(rg_answer *a, rg_literal *l, char c, rg_buf *out)
+static void in_text(rg_answer *a, rg_loose *l, char c, rg_buf *out)
 {
     if (l->hex_left) {
         const char *digits = "0123456789abcdefABCDEF", *at = c ? strchr(digits, c) : NULL;
@@ -164,7 +164,7 @@ static void in_text(rg_answer *a, rg_literal *l, char c, rg_buf *out)
 }
 
 /* A byte outside of texts. */
-static void outside(rg_answer *a, rg_literal *l, char c, rg_buf *out)
+static void outside(rg_answer *a, rg_loose *l, char c, rg_buf *out)
 {
     if (strchr("{}[](),:=", c) && c) {
         punctuation(a, l, c, out);
@@ -178,7 +178,7 @@ static void outside(rg_answer *a, rg_literal *l, char c, rg_buf *out)
 }
 
 /* A text in Python's quotes at the place of a name is one if ':' or '=' follows; at the top it is the value. */
-size_t rg_literal_feed(rg_answer *a, rg_literal *l, const char *s, size_t n, rg_buf *out)
+size_t rg_loose_feed(rg_answer *a, rg_loose *l, const char *s, size_t n, rg_buf *out)
 {
     size_t i = 0;
 
