@@ -3,7 +3,8 @@
  *   schema_bench VOCABULARY
  *
  * VOCABULARY has one line for each id: its bytes in hexadecimal, or nothing.  The last id is the end of an answer.
- * In: { "schema": text, "open": bool, "tests": [[id, ...], ...] }, the ids being those of an instance.
+ * In: { "schema": text, "open": bool, "masks": bool, "tests": [[id, ...], ...] }, the ids being those of an instance; masks
+ * false: no masks are made and timed.
  * Out: { "error": text, "code": n, "compile_us": t } or { "compile_us": t, "first_us": t, "bytes": n, "accepted": [n, ...],
  * "whole": [bool, ...], "mask_us": [t, ...] }: how long compiling and the first mask took, how many ids of each instance
  * were allowed, whether the answer may end after them, and how long each mask took with the step after it. */
@@ -62,7 +63,7 @@ static void read_vocab(vocab *v, const char *path)
 }
 
 /* Follow one instance, with a mask before each id as a sampler would have it. */
-static void walk(vocab *v, rg_grammar *g, json_t *ids, json_t *out)
+static void walk(vocab *v, rg_grammar *g, json_t *ids, bool masks, json_t *out)
 {
     rg_grammar_state *s = rg_grammar_start(g, NULL);
     int32_t end = v->n - 1;
@@ -74,12 +75,15 @@ static void walk(vocab *v, rg_grammar *g, json_t *ids, json_t *out)
     json_array_foreach(ids, i, id) {
         double began;
         int32_t k = (int32_t)json_integer_value(id);
-        memcpy(v->logits, v->fresh, (size_t)v->n * sizeof *v->logits);
+        if (masks)
+            memcpy(v->logits, v->fresh, (size_t)v->n * sizeof *v->logits);
         began = now_us();
-        rg_grammar_mask(s, v->logits, v->n, &end, 1, true);
+        if (masks)
+            rg_grammar_mask(s, v->logits, v->n, &end, 1, true);
         ok = rg_grammar_advance(s, k);
-        json_array_append_new(json_object_get(out, "mask_us"), json_real(now_us() - began));
-        if (ok != (v->logits[k] == 0.0f))
+        if (masks)
+            json_array_append_new(json_object_get(out, "mask_us"), json_real(now_us() - began));
+        if (masks && ok != (v->logits[k] == 0.0f))
             fprintf(stderr, "mask and step differ at id %d, the %zuth\n", k, i);
         if (!ok)
             break;
@@ -99,7 +103,8 @@ static json_t *answer(vocab *v, json_t *q)
     size_t i;
 
     g = rg_grammar_compile(v->of, &(rg_grammar_source){ .kind = RG_GRAMMAR_JSON_SCHEMA, .text = json_string_value(schema),
-                                                     .n = json_string_length(schema) }, &err);
+                                                     .n = json_string_length(schema),
+                                                     .open_objects = json_is_true(json_object_get(q, "open")) }, &err);
     made = now_us();
     json_object_set_new(out, "compile_us", json_real(made - began));
     if (!g) {
@@ -114,7 +119,7 @@ static json_t *answer(vocab *v, json_t *q)
     json_object_set_new(out, "whole", json_array());
     json_object_set_new(out, "mask_us", json_array());
     json_array_foreach(json_object_get(q, "tests"), i, test)
-        walk(v, g, test, out);
+        walk(v, g, test, !json_is_false(json_object_get(q, "masks")), out);
     rg_grammar_unref(g);
     return out;
 }

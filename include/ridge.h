@@ -164,6 +164,7 @@ typedef enum rg_grammar_kind {
     RG_GRAMMAR_CHOICE,      /* a JSON list of texts */
     RG_GRAMMAR_JSON,        /* any JSON object; the source is empty */
     RG_GRAMMAR_JSON_SCHEMA,
+    RG_GRAMMAR_LARK,        /* rules and terminals as in Lark's files: "start: ..." */
 } rg_grammar_kind;
 
 typedef struct rg_grammar_source {
@@ -176,6 +177,8 @@ typedef struct rg_grammar_source {
     const struct rg_grammar_source *other; /* NULL, or a second source: an answer (what follows `after`) is of either
                         *   one.  The second one's own `after` and `other` are not read */
     bool show_marks;   /* special tokens that rg_engine_show names are part of the answer, as their text */
+    bool open_objects; /* of JSON schemas: objects that list properties may have others as well, unless the schema says
+                        *   that they may not.  False: they have others only where the schema speaks of them */
 } rg_grammar_source;
 
 /* How the prompt's hidden states, after the model's final norm, become an embedding.  RG_POOLING_NONE: they do not, and

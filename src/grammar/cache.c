@@ -59,7 +59,7 @@ void rg_grammar_cache_free(rg_grammar_cache *c)
 
 static bool add_source(rg_buf *key, const rg_grammar_source *s)
 {
-    uint64_t head[] = { (uint64_t)s->kind, s->n };
+    uint64_t head[] = { (uint64_t)s->kind, s->n, s->open_objects };
 
     return rg_buf_add(key, head, sizeof head) && (!s->n || rg_buf_add(key, s->text, s->n));
 }

@@ -6,7 +6,7 @@
 #include "grammar/matcher.h"
 #include "grammar/object.h"
 
-enum { STACK_FRAMES = 1 << 14, CHAR_BYTES = 6 /* the most bytes that write a character */ };
+enum { STACK_FRAMES = 1 << 14 };
 
 /* ---- a table in the making --------------------------------------------------------------------------------------- */
 
@@ -17,7 +17,10 @@ typedef struct table_key {
 
 typedef struct table {
     rg_form *f;
-    uint16_t (*next)[256];
+    uint8_t class[256]; /* bytes that are alike */
+    uint8_t first[256]; /* the first byte of a class */
+    uint32_t n_classes;
+    uint16_t *next; /* [n][n_classes] */
     uint8_t *ends;
     uint32_t n, room;
     table_key *key; /* [n] what a state stands for */
@@ -34,10 +37,40 @@ static bool refuse(rg_form *f, rg_code code)
     return false;
 }
 
+/* Tell bytes apart that were alike so far and are of different kinds. */
+static void split(table *t, const uint8_t kind[256])
+{
+    uint16_t head[256], next[256]; /* of a class: the first byte of each kind, as a list; 256: its end */
+    uint8_t new[256];
+    uint32_t n = 0;
+
+    for (unsigned i = 0; i < 256; i++)
+        head[i] = 256;
+    for (unsigned c = 0; c < 256; c++) {
+        uint32_t k = head[t->class[c]];
+        while (k < 256 && kind[k] != kind[c])
+            k = next[k];
+        new[c] = k < 256 ? new[k] : (uint8_t)n++;
+        if (k == 256) {
+            next[c] = head[t->class[c]];
+            head[t->class[c]] = (uint16_t)c;
+        }
+    }
+    memcpy(t->class, new, sizeof new);
+    t->n_classes = n;
+}
+
 static bool table_init(table *t, rg_form *f)
 {
-    *t = (table){ .f = f, .known = rg_dict_new(64) };
+    *t = (table){ .f = f, .n_classes = 1, .known = rg_dict_new(64) };
     return t->known || refuse(f, RG_E_MEMORY);
+}
+
+/* After the last split. */
+static void find_first_bytes(table *t)
+{
+    for (unsigned c = 256; c-- > 0;)
+        t->first[t->class[c]] = (uint8_t)c;
 }
 
 static void table_fini(table *t)
@@ -53,7 +86,7 @@ static void table_fini(table *t)
 static bool table_grow(table *t)
 {
     uint32_t room = t->room ? 2 * t->room : 64; /* fits: at most RG_DFA_STATES */
-    void *next = rg_resize_array(t->next, room, sizeof *t->next), *ends, *key;
+    void *next = rg_resize_array(t->next, room, t->n_classes * sizeof *t->next), *ends, *key;
 
     t->next = next ? next : t->next;
     ends = rg_resize_array(t->ends, room, 1);
@@ -64,6 +97,11 @@ static bool table_grow(table *t)
         return refuse(t->f, RG_E_MEMORY);
     t->room = room;
     return true;
+}
+
+static uint16_t *next_of(const table *t, uint32_t state, uint32_t class)
+{
+    return &t->next[(size_t)state * t->n_classes + class];
 }
 
 /* The state that stands for these bytes, made if there is none; DEAD: a failure. */
@@ -82,17 +120,12 @@ static uint16_t state_of(table *t, const void *key, size_t n, uint8_t ends)
     if (!own)
         return refuse(t->f, RG_E_MEMORY), RG_DFA_DEAD;
     memcpy(own, key, n);
-    memset(t->next[t->n], 0xff, sizeof t->next[0]);
+    memset(next_of(t, t->n, 0), 0xff, t->n_classes * sizeof *t->next);
     t->key[t->n] = (table_key){ own, n };
     t->ends[t->n] = ends;
     if (!rg_dict_put(t->known, own, n, (int)t->n))
         refuse(t->f, RG_E_MEMORY);
     return (uint16_t)t->n++;
-}
-
-static void lead(table *t, uint32_t from, int byte, uint16_t to)
-{
-    t->next[from][byte] = to;
 }
 
 /* Which states can reach an end. */
@@ -103,37 +136,39 @@ static bool find_live(const table *t, uint8_t *live)
     for (bool changed = true; changed;) {
         changed = false;
         for (uint32_t i = t->n; i-- > 0;)
-            for (int c = 0; c < 256 && !live[i]; c++)
-                if (t->next[i][c] != RG_DFA_DEAD && live[t->next[i][c]])
+            for (uint32_t c = 0; c < t->n_classes && !live[i]; c++)
+                if (*next_of(t, i, c) != RG_DFA_DEAD && live[*next_of(t, i, c)])
                     live[i] = 1, changed = true;
     }
     return t->n && live[0];
 }
 
-/* Bytes with equal columns are of one class. */
-static void find_classes(const table *t, rg_dfa *d)
+/* Classes with equal columns are one. */
+static void find_classes(const table *t, rg_dfa *d, uint8_t of[256])
 {
-    int first[256];
+    uint8_t first[256]; /* the first of those that are one */
 
     d->n_classes = 0;
-    for (int c = 0; c < 256; c++) {
+    for (uint32_t c = 0; c < t->n_classes; c++) {
         uint32_t k = 0;
         bool same = false;
         for (; k < d->n_classes && !same; k += !same) {
             same = true;
             for (uint32_t i = 0; i < t->n && same; i++)
-                same = t->next[i][c] == t->next[i][first[k]];
+                same = *next_of(t, i, c) == *next_of(t, i, first[k]);
         }
         if (k == d->n_classes)
-            first[d->n_classes++] = c;
-        d->class[c] = (uint8_t)k;
+            first[d->n_classes++] = (uint8_t)c;
+        of[c] = (uint8_t)k;
     }
+    for (int c = 0; c < 256; c++)
+        d->class[c] = of[t->class[c]];
 }
 
 /* Make the table small: live states only, and classes of bytes. */
 static bool finish(table *t, rg_dfa *out)
 {
-    uint8_t *live = rg_array(t->n + 1, 1); /* fits: at most RG_DFA_STATES */
+    uint8_t *live = rg_array(t->n + 1, 1), of[256]; /* fits: at most RG_DFA_STATES */
     uint16_t *number = rg_array(t->n + 1, sizeof *number); /* likewise: fits */
     bool ok = !t->f->failed && ((live && number) || refuse(t->f, RG_E_MEMORY));
 
@@ -142,9 +177,11 @@ static bool finish(table *t, rg_dfa *out)
         for (uint32_t i = 0; i < t->n; i++)
             number[i] = live[i] ? (uint16_t)out->n++ : RG_DFA_DEAD;
         for (uint32_t i = 0; i < t->n; i++)
-            for (int c = 0; c < 256; c++)
-                t->next[i][c] = live[i] && t->next[i][c] != RG_DFA_DEAD ? number[t->next[i][c]] : RG_DFA_DEAD;
-        find_classes(t, out);
+            for (uint32_t c = 0; c < t->n_classes; c++) {
+                uint16_t *to = next_of(t, i, c);
+                *to = live[i] && *to != RG_DFA_DEAD ? number[*to] : RG_DFA_DEAD;
+            }
+        find_classes(t, out, of);
         out->next = rg_array(out->n, out->n_classes * sizeof *out->next); /* fits: both are small */
         out->ends = rg_array(out->n, 1);
         ok = (out->next && out->ends) || refuse(t->f, RG_E_MEMORY);
@@ -153,8 +190,8 @@ static bool finish(table *t, rg_dfa *out)
         if (number[i] == RG_DFA_DEAD)
             continue;
         out->ends[number[i]] = t->ends[i];
-        for (int c = 0; c < 256; c++)
-            out->next[number[i] * out->n_classes + out->class[c]] = t->next[i][c];
+        for (uint32_t c = 0; c < t->n_classes; c++)
+            out->next[number[i] * out->n_classes + of[c]] = *next_of(t, i, c);
     }
     rg_free(live);
     rg_free(number);
@@ -170,7 +207,74 @@ void rg_dfa_fini(rg_dfa *d)
     *d = (rg_dfa){ 0 };
 }
 
+bool rg_dfa_copy(rg_form *f, const rg_dfa *d, rg_dfa *out)
+{
+    *out = *d;
+    out->next = rg_array(d->n, d->n_classes * sizeof *d->next); /* fits: there is one as large */
+    out->ends = rg_array(d->n, 1);
+    if (!out->next || !out->ends) {
+        rg_dfa_fini(out);
+        return refuse(f, RG_E_MEMORY);
+    }
+    if (d->n) {
+        memcpy(out->next, d->next, (size_t)d->n * d->n_classes * sizeof *d->next);
+        memcpy(out->ends, d->ends, d->n);
+    }
+    return true;
+}
+
+void rg_dfa_unquote(rg_dfa *d)
+{
+    uint16_t start = d->n ? rg_dfa_next(d, 0, '"') : RG_DFA_DEAD, last;
+
+    if (start == RG_DFA_DEAD) {
+        rg_dfa_fini(d);
+        return;
+    }
+    /* texts end where the closing quote ended them, and begin after the opening one: that state becomes the first */
+    for (uint32_t i = 1; i < d->n; i++)
+        if ((last = rg_dfa_next(d, (uint16_t)i, '"')) != RG_DFA_DEAD && d->ends[last] & RG_DFA_ENDS)
+            d->ends[i] |= RG_DFA_WHOLE;
+    for (uint32_t i = 0; i < d->n; i++) {
+        if (!i || d->ends[i] & RG_DFA_WHOLE)
+            d->next[i * d->n_classes + d->class['"']] = RG_DFA_DEAD;
+        d->ends[i] = d->ends[i] & RG_DFA_WHOLE ? RG_DFA_ENDS : 0;
+    }
+    for (uint32_t c = 0; c < d->n_classes; c++) {
+        uint16_t swap = d->next[c];
+        d->next[c] = d->next[start * d->n_classes + c];
+        d->next[start * d->n_classes + c] = swap;
+    }
+    d->ends[0] = d->ends[start];
+    d->ends[start] = 0;
+    for (uint32_t i = 0; i < d->n * d->n_classes; i++)
+        d->next[i] = d->next[i] == start ? 0 : d->next[i] == 0 ? start : d->next[i];
+}
+
 /* ---- of a form --------------------------------------------------------------------------------------------------- */
+
+/* Bytes are alike if no set, literal or word of the form tells them apart. */
+static void split_by_form(table *t, const rg_form *form)
+{
+    uint8_t single[256] = { 0 }, kind[256];
+    uint32_t n = 0, last = UINT32_MAX;
+
+    for (uint32_t i = 0; i < form->n_nodes; i++) {
+        const rg_grammar_node *node = &form->node[i];
+        for (uint32_t k = 0; node->kind == RG_NODE_LIT && k < node->n; k++)
+            if (!single[(uint8_t)form->text[node->a + k]])
+                single[(uint8_t)form->text[node->a + k]] = (uint8_t)(n < 255 ? ++n : 255);
+        if (node->kind != RG_NODE_SET || node->a == last)
+            continue;
+        last = node->a;
+        for (unsigned c = 0; c < 256; c++)
+            kind[c] = rg_set_has(&form->set[last], c);
+        split(t, kind);
+    }
+    split(t, single);
+    for (uint32_t i = 0; i < form->n_words; i++)
+        split(t, form->word[i].d.class);
+}
 
 static void sort_heads(rg_heads *h)
 {
@@ -182,47 +286,98 @@ static void sort_heads(rg_heads *h)
     }
 }
 
-static uint16_t state_of_heads(table *t, const rg_form *form, const rg_stacks *s, rg_heads *h)
-{
-    uint8_t ends = 0;
+/* A table in the making, of a form. */
+typedef struct of_form {
+    table t;
+    const rg_form *form;
+    rg_stacks *s;
+    rg_heads from, to, past[2];
+    bool anchored;
+} of_form;
 
-    sort_heads(h);
+static bool may_end(const of_form *m, const rg_heads *h)
+{
     for (uint32_t i = 0; i < h->n; i++)
-        if (rg_stack_may_end(form, s, h->id[i], RG_STACK_END))
-            ends = RG_DFA_ENDS;
-    return state_of(t, h->id, h->n * sizeof *h->id, ends);
+        if (rg_stack_may_end(m->form, m->s, h->id[i], RG_STACK_END))
+            return true;
+    return false;
 }
 
-bool rg_dfa_of(rg_form *f, const rg_form *refined, rg_dfa *out)
+/* The form may end here, or after any number of RG_DFA_ENDED. */
+static bool ends(of_form *m, const rg_heads *h)
 {
-    rg_stacks *s = rg_zalloc(sizeof *s);
-    rg_heads from = { .n = 1 }, *to = rg_zalloc(sizeof *to);
-    table t;
-    bool ok = table_init(&t, f) && s && to && rg_stacks_init(s, STACK_FRAMES);
+    enum { MOST = 8 }; /* a pattern in which more of them follow each other is not written */
+    bool end = may_end(m, h);
+
+    for (int i = 0; m->anchored && i < MOST && h->n && !end; i++) {
+        rg_step(m->form, m->s, h->id, h->n, RG_DFA_ENDED, &m->past[i & 1]);
+        h = &m->past[i & 1];
+        end = may_end(m, h);
+    }
+    return end;
+}
+
+static uint16_t state_of_heads(of_form *m, rg_heads *h)
+{
+    sort_heads(h);
+    return state_of(&m->t, h->id, h->n * sizeof *h->id, ends(m, h) ? RG_DFA_ENDS : 0);
+}
+
+/* Where a text begins: the root, after any number of RG_DFA_BEGINS. */
+static void begin(of_form *m)
+{
+    m->from.n = 1;
+    m->from.id[0] = rg_stacks_push(m->s, m->form->root, 0, RG_STACK_END);
+    for (uint32_t i = 0; m->anchored && i < m->from.n; i++) {
+        rg_step(m->form, m->s, &m->from.id[i], 1, RG_DFA_BEGINS, &m->to);
+        for (uint32_t k = 0; k < m->to.n; k++) {
+            uint32_t at = 0;
+            while (at < m->from.n && m->from.id[at] != m->to.id[k])
+                at++;
+            if (at == m->from.n && m->from.n < RG_HEADS)
+                m->from.id[m->from.n++] = m->to.id[k];
+        }
+    }
+}
+
+bool rg_dfa_of(rg_form *f, const rg_form *refined, bool anchored, rg_dfa *out)
+{
+    of_form *m = rg_zalloc(sizeof *m);
+    bool ok = m && table_init(&m->t, f);
 
     *out = (rg_dfa){ 0 };
+    if (!m)
+        return refuse(f, RG_E_MEMORY);
+    m->form = refined;
+    m->anchored = anchored;
+    m->s = rg_zalloc(sizeof *m->s);
+    ok = ok && ((m->s && rg_stacks_init(m->s, STACK_FRAMES)) || refuse(f, RG_E_MEMORY));
     if (ok) {
-        from.id[0] = rg_stacks_push(s, refined->root, 0, RG_STACK_END);
-        state_of_heads(&t, refined, s, &from);
-    } else if (!f->failed) {
-        refuse(f, RG_E_MEMORY);
+        split_by_form(&m->t, refined);
+        find_first_bytes(&m->t);
+        begin(m);
+        state_of_heads(m, &m->from);
     }
-    for (uint32_t i = 0; ok && i < t.n; i++)
-        for (int c = 0; c < 256 && ok; c++) {
-            memcpy(from.id, t.key[i].data, t.key[i].n);
-            rg_step(refined, s, from.id, (uint32_t)(t.key[i].n / sizeof from.id[0]), (uint8_t)c, to);
-            if (s->lost)
+    for (uint32_t i = 0; ok && i < m->t.n; i++)
+        for (uint32_t c = 0; c < m->t.n_classes && ok; c++) {
+            if (anchored && m->t.first[c] >= RG_DFA_BEGINS)
+                continue;
+            memcpy(m->from.id, m->t.key[i].data, m->t.key[i].n);
+            rg_step(refined, m->s, m->from.id, (uint32_t)(m->t.key[i].n / sizeof m->from.id[0]), m->t.first[c], &m->to);
+            if (m->s->lost)
                 refuse(f, RG_E_LIMIT);
-            else if (to->n)
-                lead(&t, i, c, state_of_heads(&t, refined, s, to));
+            else if (m->to.n) {
+                uint16_t to = state_of_heads(m, &m->to);
+                *next_of(&m->t, i, c) = to;
+            }
             ok = !f->failed;
         }
-    ok = finish(&t, out) && ok;
-    table_fini(&t);
-    if (s)
-        rg_stacks_fini(s);
-    rg_free(s);
-    rg_free(to);
+    ok = finish(&m->t, out) && ok;
+    table_fini(&m->t);
+    if (m->s)
+        rg_stacks_fini(m->s);
+    rg_free(m->s);
+    rg_free(m);
     return ok;
 }
 
@@ -245,16 +400,21 @@ bool rg_dfa_both(rg_form *f, const rg_dfa *a, const rg_dfa *b, bool not_b, rg_df
     bool ok = table_init(&t, f);
 
     *out = (rg_dfa){ 0 };
+    split(&t, a->class);
+    split(&t, b->class);
+    find_first_bytes(&t);
     if (ok && a->n && (b->n || not_b))
         state_of_pair(&t, a, b, not_b, (pair){ 0, b->n ? 0 : RG_DFA_DEAD });
     for (uint32_t i = 0; ok && i < t.n; i++)
-        for (int c = 0; c < 256 && ok; c++) {
+        for (uint32_t c = 0; c < t.n_classes && ok; c++) {
             pair p;
             memcpy(&p, t.key[i].data, sizeof p);
-            p.a = rg_dfa_next(a, p.a, (uint8_t)c);
-            p.b = p.b == RG_DFA_DEAD ? RG_DFA_DEAD : rg_dfa_next(b, p.b, (uint8_t)c);
-            if (p.a != RG_DFA_DEAD && (not_b || p.b != RG_DFA_DEAD))
-                lead(&t, i, c, state_of_pair(&t, a, b, not_b, p));
+            p.a = rg_dfa_next(a, p.a, t.first[c]);
+            p.b = p.b == RG_DFA_DEAD ? RG_DFA_DEAD : rg_dfa_next(b, p.b, t.first[c]);
+            if (p.a != RG_DFA_DEAD && (not_b || p.b != RG_DFA_DEAD)) {
+                uint16_t to = state_of_pair(&t, a, b, not_b, p);
+                *next_of(&t, i, c) = to;
+            }
             ok = !f->failed;
         }
     ok = finish(&t, out) && ok;
@@ -262,18 +422,28 @@ bool rg_dfa_both(rg_form *f, const rg_dfa *a, const rg_dfa *b, bool not_b, rg_df
     return ok;
 }
 
+static bool single_bytes(table *t, rg_form *f)
+{
+    bool ok = table_init(t, f);
+
+    for (unsigned c = 0; c < 256; c++)
+        t->class[c] = t->first[c] = (uint8_t)c;
+    t->n_classes = 256;
+    return ok;
+}
+
 bool rg_dfa_chars(rg_form *f, rg_dfa *out)
 {
     table t;
-    bool ok = table_init(&t, f);
+    bool ok = single_bytes(&t, f);
 
     for (int i = 0; ok && i < RG_LEX_DONE; i++) /* a state's number is its key */
         ok = state_of(&t, &i, sizeof i, i == RG_LEX_TEXT ? RG_DFA_ENDS : 0) == i;
     for (int i = 0; ok && i < RG_LEX_DONE; i++)
-        for (int c = 0; c < 256; c++) {
+        for (unsigned c = 0; c < 256; c++) {
             int to = rg_lex(i, (unsigned char)c);
             if (to < RG_LEX_DONE)
-                t.next[i][c] = (uint16_t)to;
+                *next_of(&t, (uint32_t)i, c) = (uint16_t)to;
         }
     ok = finish(&t, out) && ok;
     table_fini(&t);
@@ -283,15 +453,15 @@ bool rg_dfa_chars(rg_form *f, rg_dfa *out)
 bool rg_dfa_multiples(rg_form *f, uint32_t of, rg_dfa *out)
 {
     table t;
-    bool ok = table_init(&t, f);
+    bool ok = single_bytes(&t, f);
 
     for (uint32_t i = 0; ok && i < of + 1; i++) /* the start, then 1 + the remainder */
         ok = state_of(&t, &i, sizeof i, i == 1 ? RG_DFA_ENDS : 0) == i;
     for (uint32_t i = 0; ok && i < of + 1; i++)
         for (uint32_t digit = 0; digit < 10; digit++)
-            t.next[i]['0' + digit] = (uint16_t)(1 + ((i ? i - 1 : 0) * 10 + digit) % of);
+            *next_of(&t, i, '0' + digit) = (uint16_t)(1 + ((i ? i - 1 : 0) * 10 + digit) % of);
     if (ok)
-        t.next[0]['-'] = 0;
+        *next_of(&t, 0, '-') = 0;
     ok = finish(&t, out) && ok;
     table_fini(&t);
     return ok;
@@ -333,10 +503,14 @@ static bool find_fits(rg_form *f, rg_dfa_word *w)
         return refuse(f, RG_E_MEMORY);
     memset(w->fits, 0, (size_t)w->d.n * n * sizeof *w->fits);
     for (uint32_t k = 0; k < w->n_bits; k++)
-        for (int round = 0; round < CHAR_BYTES; round++)
-            for (uint32_t i = 0; i < w->d.n; i++)
-                if (!fits_at(w, i, k) && fits_more(w, i, k))
+        for (bool changed = true; changed;) {
+            changed = false;
+            for (uint32_t i = w->d.n; i-- > 0;)
+                if (!fits_at(w, i, k) && fits_more(w, i, k)) {
                     w->fits[(size_t)i * n + k / 64] |= 1ULL << (k % 64);
+                    changed = true;
+                }
+        }
     return true;
 }
 

@@ -13,6 +13,8 @@
 enum {
     RG_DFA_STATES = 1 << 13,
     RG_DFA_DEAD = UINT16_MAX,
+    RG_DFA_BEGINS = 0xfe, /* bytes that no text has */
+    RG_DFA_ENDED = 0xff,
     RG_WORD_CHARS = 1 << 12, /* a longer maximum of a word is lowered to this */
     RG_UNIQUE_ITEMS = 37,    /* the most items of an array whose items differ: a prime, see rg_unique_hash */
 };
@@ -35,11 +37,15 @@ static inline uint16_t rg_dfa_next(const rg_dfa *d, uint16_t state, uint8_t byte
 }
 
 /* All give false and a failure of f, or *out, which is the caller's. */
-bool rg_dfa_of(rg_form *f, const rg_form *refined, rg_dfa *out); /* of the root */
+/* Of the root.  anchored: before a text any number of RG_DFA_BEGINS may have been, and after it RG_DFA_ENDED; they are no
+ * part of it. */
+bool rg_dfa_of(rg_form *f, const rg_form *refined, bool anchored, rg_dfa *out);
 /* What is in both, or in a and not in b.  a and b stay. */
 bool rg_dfa_both(rg_form *f, const rg_dfa *a, const rg_dfa *b, bool not_b, rg_dfa *out);
 bool rg_dfa_chars(rg_form *f, rg_dfa *out);                      /* any characters as a string of JSON writes them */
 bool rg_dfa_multiples(rg_form *f, uint32_t of, rg_dfa *out);     /* of decimal whole numbers, with or without a sign */
+bool rg_dfa_copy(rg_form *f, const rg_dfa *d, rg_dfa *out);
+void rg_dfa_unquote(rg_dfa *d);                                  /* texts in quotes become what is between the quotes */
 void rg_dfa_fini(rg_dfa *d);
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */

@@ -86,6 +86,7 @@ typedef struct rg_form {
     size_t table_bytes;       /* of words and these arrays */
     uint32_t tail[16]; /* object.c's, shared by all objects; 0: not made yet */
     uint32_t root;
+    bool open_objects; /* of schemas: objects may have properties that no keyword speaks of */
     bool failed;
     rg_error *err; /* of the first failure */
 } rg_form;

@@ -47,6 +47,7 @@ static uint32_t read_text(rg_form *f, rg_grammar_kind kind, const char *text, si
     case RG_GRAMMAR_CHOICE: return rg_choice(f, text, n);
     case RG_GRAMMAR_JSON: return rg_any_json(f);
     case RG_GRAMMAR_JSON_SCHEMA: return rg_schema(f, text, n);
+    case RG_GRAMMAR_LARK: break;
     }
     rg_form_fail(f, RG_E_USAGE, "there is no grammar of kind %d", (int)kind);
     return RG_NEVER;
@@ -103,6 +104,7 @@ rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, const rg_grammar_sourc
     g->v = v;
     if (!rg_form_init(&g->form, &why))
         goto fail;
+    g->form.open_objects = source->open_objects;
     g->form.root = read_source(&g->form, source);
     if (!rg_form_refine(&g->form, &v->spelled))
         goto fail;

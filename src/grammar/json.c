@@ -15,16 +15,17 @@ enum { INDENT = 20 }; /* blanks after a line end, at most */
 
 json_t *rg_grammar_json(rg_form *f, const char *name, const char *text, size_t n)
 {
+    rg_json_limits limits = { .bytes = rg_json_budget(n, RG_JSON_TIMES), .depth = RG_JSON_NESTING, .values = RG_JSON_PARTS };
+    size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
     json_error_t why = { 0 };
     rg_error err;
     json_t *v;
 
     if (f->failed)
         return NULL;
-    v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
-                            &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES), .depth = RG_JSON_NESTING,
-                                               .values = RG_JSON_PARTS },
-                            &why);
+    v = rg_json_load_within(text, n, flags, &limits, &why);
+    if (!v && json_error_code(&why) == json_error_numeric_overflow) /* an integer beyond 64 bits: numbers are rounded */
+        v = rg_json_load_within(text, n, flags | JSON_DECODE_INT_AS_REAL, &limits, &why);
     if (!v) {
         rg_json_fail(name, n, &why, RG_E_LIMIT, &err);
         rg_form_fail(f, err.code, "%s", err.text);
@@ -75,8 +76,7 @@ static uint32_t exact_object(rg_form *f, const rg_json_parts *p, json_t *v)
     if (!f->failed) {
         json_object_foreach(v, key, value)
             prop[i++] = (rg_object_prop){ key, strlen(key), rg_json_exactly(f, p, value), true };
-        made = rg_object_new(f, &(rg_object_spec){ .prop = prop, .n_props = n, .max = RG_FOREVER, .other = RG_NEVER,
-                                                   .other_key = RG_NEVER, .space = p->space });
+        made = rg_object_new(f, &(rg_object_spec){ .prop = prop, .n_props = n, .max = RG_FOREVER, .space = p->space });
     }
     rg_free(prop);
     return made;
@@ -160,8 +160,8 @@ bool rg_json_parts_make(rg_form *f, rg_json_parts *p)
     p->number = rg_json_number(f, (rg_json_bound){ 0 }, (rg_json_bound){ 0 });
     p->value = rg_form_ref(f, "value", 5);
     p->array = rg_json_array(f, p, &(rg_array_spec){ NULL, 0, p->value, 0, RG_FOREVER });
-    p->object = rg_object_new(f, &(rg_object_spec){ .max = RG_FOREVER, .other = p->value, .other_key = p->string,
-                                                    .space = p->space });
+    p->object = rg_object_new(f, &(rg_object_spec){ .max = RG_FOREVER, .other = &(rg_object_other){ p->string, p->value },
+                                                    .n_others = 1, .space = p->space });
     rg_form_bind(f, p->value, RG_ALT(f, p->object, p->array, p->string, p->number, p->boolean, p->null));
     return !f->failed;
 }

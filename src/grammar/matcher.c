@@ -198,7 +198,7 @@ static void end_key(run *r, const rg_object *o, const rg_frame *at, int32_t prop
 {
     uint32_t next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, prop), at->below);
 
-    arrive(r, rg_stacks_push(r->s, prop < 0 ? o->other : o->prop[prop].value, 0, next));
+    arrive(r, rg_stacks_push(r->s, prop < 0 ? o->other->value : o->prop[prop].value, 0, next));
 }
 
 /* A key that is not declared continues in this state of a string. */
@@ -213,7 +213,7 @@ static void other_key(run *r, const rg_object *o, const rg_frame *at, int lex)
         return;
     }
     next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, -1), at->below);
-    next = rg_stacks_push(r->s, o->other, 0, next);
+    next = rg_stacks_push(r->s, o->other->value, 0, next);
     arrive(r, rg_stacks_push(r->s, o->tail[lex], 0, next));
 }
 
@@ -221,16 +221,17 @@ static void expand_key(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const rg_object *o = &r->f->object[node->a];
     const rg_key_node *key = &o->key[node->n];
-    bool other = rg_object_other(o, at->data), strings = other && o->other_key == RG_NEVER;
+    bool other = rg_object_may_have_other(o, at->data), strings = other && rg_object_any_string(o);
     uint32_t k = key->child;
 
     while (k && o->key[k].byte != r->byte)
         k = o->key[k].sibling;
     if (!node->n && r->byte != '"')
         return;
-    if (!node->n && other && !strings) { /* other keys have a form of their own */
+    if (!node->n && other && !strings) { /* other keys have forms of their own */
         uint32_t next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, -1), at->below);
-        visit(r, o->other_key, 0, rg_stacks_push(r->s, o->other, 0, next));
+        for (uint32_t i = 0; i < o->n_others; i++)
+            visit(r, o->other[i].key, 0, rg_stacks_push(r->s, o->other[i].value, 0, next));
     }
     if (!k) {
         if (strings)

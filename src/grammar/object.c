@@ -9,6 +9,8 @@
 
 /* ---- strings written in the one way ------------------------------------------------------------------------------ */
 
+#define KEYS ((1ULL << RG_OBJECT_ANY_ORDER) - 1) /* of a frame's data: those that have been */
+
 enum { TEXT = RG_LEX_TEXT, ESCAPE, U, U0, U00, U000, U001, C1, C2, C3, E0, ED, F0, F4, N_LEX };
 
 _Static_assert((int)N_LEX < (int)RG_LEX_DONE, "room for the states");
@@ -111,6 +113,7 @@ void rg_object_fini(rg_object *o)
     rg_free(o->prop);
     rg_free(o->key);
     rg_free(o->below);
+    rg_free(o->other);
     *o = (rg_object){ 0 };
 }
 
@@ -228,8 +231,10 @@ static void make_nodes(rg_form *f, uint32_t number, const rg_object *o, rg_objec
             to->root = node;
     }
     rg_list_add(f, &l, o->space);
-    rg_list_add(f, &l, o->other);
-    rg_list_add(f, &l, o->other_key);
+    for (uint32_t i = 0; i < o->n_others; i++) {
+        rg_list_add(f, &l, o->other[i].value);
+        rg_list_add(f, &l, o->other[i].key);
+    }
     for (int s = 0; s < RG_LEX_STATES; s++)
         rg_list_add(f, &l, o->tail[s]);
     for (uint32_t i = 0; i < o->n_props; i++)
@@ -239,33 +244,45 @@ static void make_nodes(rg_form *f, uint32_t number, const rg_object *o, rg_objec
     rg_list_fini(&l);
 }
 
+/* Its keys and what follows them.  False: no memory. */
+static bool take_parts(rg_form *f, rg_object *o, const rg_object_spec *spec)
+{
+    uint32_t colon = RG_SEQ(f, spec->space, rg_form_str(f, ":"), spec->space);
+
+    o->prop = rg_array(spec->n_props, sizeof *o->prop);
+    o->other = rg_array(spec->n_others, sizeof *o->other);
+    if (!o->prop || !o->other)
+        return false;
+    for (uint32_t i = 0; i < spec->n_props; i++) {
+        uint32_t value = spec->prop[i].value;
+        o->prop[i] = (rg_prop){ .required = spec->prop[i].required, .needs = spec->prop[i].needs,
+                                .value = value == RG_NEVER ? RG_NEVER : RG_SEQ(f, colon, value, spec->space) };
+        o->has_needs |= o->prop[i].needs != 0;
+        if (o->prop[i].required && !o->ordered)
+            o->required |= 1ULL << i;
+    }
+    for (uint32_t i = 0; i < spec->n_others; i++)
+        o->other[i] = (rg_object_other){ spec->other[i].key, RG_SEQ(f, colon, spec->other[i].value, spec->space) };
+    o->n_others = spec->n_others;
+    if (rg_object_any_string(o))
+        make_tails(f);
+    for (int s = 0; s < RG_LEX_STATES; s++)
+        o->tail[s] = rg_object_any_string(o) ? f->tail[s] : RG_NEVER;
+    return true;
+}
+
 uint32_t rg_object_new(rg_form *f, const rg_object_spec *spec)
 {
     rg_object o = { .n_props = spec->n_props, .min = spec->min, .max = spec->max, .space = spec->space,
-                    .other_key = spec->other_key, .other = RG_NEVER,
-                    .ordered = spec->n_props > RG_OBJECT_ANY_ORDER };
-    uint32_t colon = RG_SEQ(f, spec->space, rg_form_str(f, ":"), spec->space), number = f->n_objects;
+                    .need_other = spec->need_other, .ordered = spec->n_props > RG_OBJECT_ANY_ORDER };
+    uint32_t number = f->n_objects;
 
-    o.prop = rg_array(spec->n_props, sizeof *o.prop);
-    if (!o.prop || f->n_objects == RG_FORM_OBJECTS) {
-        rg_form_fail(f, o.prop ? RG_E_LIMIT : RG_E_MEMORY, "more than %d objects, or no memory", RG_FORM_OBJECTS);
-        rg_free(o.prop);
-        return RG_NEVER;
-    }
-    for (uint32_t i = 0; i < spec->n_props; i++) {
-        uint32_t value = spec->prop[i].value;
-        o.prop[i].required = spec->prop[i].required;
-        o.prop[i].value = value == RG_NEVER ? RG_NEVER : RG_SEQ(f, colon, value, spec->space);
-        if (o.prop[i].required && !o.ordered)
-            o.required |= 1ULL << i;
-    }
-    if (spec->other != RG_NEVER)
-        o.other = RG_SEQ(f, colon, spec->other, spec->space);
-    if (spec->other != RG_NEVER && spec->other_key == RG_NEVER)
-        make_tails(f);
-    for (int s = 0; s < RG_LEX_STATES; s++)
-        o.tail[s] = o.other != RG_NEVER && spec->other_key == RG_NEVER ? f->tail[s] : RG_NEVER;
-    add_names(f, &o, spec);
+    if (f->n_objects == RG_FORM_OBJECTS)
+        rg_form_fail(f, RG_E_LIMIT, "more than %d objects", RG_FORM_OBJECTS);
+    else if (!take_parts(f, &o, spec))
+        rg_form_fail(f, RG_E_MEMORY, "out of memory for an object of %u properties", spec->n_props);
+    else
+        add_names(f, &o, spec);
     if (!f->failed && f->n_objects == f->room_objects) {
         uint32_t room = f->room_objects ? 2 * f->room_objects : 16;
         rg_object *object = rg_resize_array(f->object, room, sizeof *object);
@@ -308,6 +325,42 @@ static void unspelt_keys(rg_object *o, const rg_set *spelled)
     }
 }
 
+static uint32_t missing(const rg_object *o, uint64_t data);
+
+/* Kinds of other keys that cannot be, or whose values cannot, are taken out. */
+static void possible_others(rg_form *f, rg_object *o)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < o->n_others; i++) {
+        uint32_t key = o->other[i].key;
+        if (!f->node[o->other[i].value].dead && !f->node[key == RG_NEVER ? o->tail[TEXT] : key].dead)
+            o->other[n++] = o->other[i];
+    }
+    o->n_others = n;
+}
+
+/* A key that needs one that cannot be cannot be either; what a needed key needs is needed, too. */
+static void close_needs(rg_object *o)
+{
+    bool changed = o->has_needs;
+
+    while (changed) {
+        changed = false;
+        for (uint32_t i = 0; i < o->n_props; i++) {
+            uint64_t all = o->prop[i].needs;
+            for (uint64_t m = o->prop[i].needs; m; m &= m - 1) {
+                const rg_prop *needed = &o->prop[__builtin_ctzll(m)];
+                all |= needed->needs;
+                changed |= needed->never && !o->prop[i].never;
+                o->prop[i].never |= needed->never;
+            }
+            changed |= all != o->prop[i].needs;
+            o->prop[i].needs = all;
+        }
+    }
+}
+
 bool rg_object_possible(rg_form *f, rg_object *o, const rg_set *spelled)
 {
     uint32_t n_possible = 0, n_required = 0;
@@ -315,17 +368,21 @@ bool rg_object_possible(rg_form *f, rg_object *o, const rg_set *spelled)
     if (!spelt(spelled, "\":,{}"))
         return false;
     unspelt_keys(o, spelled);
-    for (uint32_t i = 0; i < o->n_props; i++) {
+    for (uint32_t i = 0; i < o->n_props; i++)
         o->prop[i].never |= f->node[o->prop[i].value].dead;
+    close_needs(o);
+    for (uint32_t i = 0; i < o->n_props; i++) {
         if (o->prop[i].never && o->prop[i].required)
             return false;
         n_possible += !o->prop[i].never;
         n_required += o->prop[i].required;
     }
-    if (f->node[o->other].dead || (o->other_key != RG_NEVER && f->node[o->other_key].dead) ||
-        (o->other_key == RG_NEVER && f->node[o->tail[TEXT]].dead))
-        o->other = RG_NEVER;
-    return n_required <= o->max && o->min <= o->max && (o->other != RG_NEVER || o->min <= n_possible);
+    possible_others(f, o);
+    if (o->need_other && (!o->n_others || o->max == n_required))
+        return false;
+    if (o->has_needs && missing(o, 0) > o->max)
+        return false;
+    return n_required <= o->max && o->min <= o->max && (o->n_others || o->min <= n_possible);
 }
 
 /* ---- for the matcher --------------------------------------------------------------------------------------------- */
@@ -336,13 +393,23 @@ static uint32_t next_of(uint64_t data)
     return (uint32_t)(data & 0xffffff);
 }
 
-/* How many required keys are still missing. */
+/* The keys that must come, by those that have been; of an object without an order. */
+static uint64_t required_of(const rg_object *o, uint64_t data)
+{
+    uint64_t all = o->required;
+
+    for (uint64_t m = o->has_needs ? (data & KEYS) | o->required : 0; m; m &= m - 1)
+        all |= o->prop[__builtin_ctzll(m)].needs;
+    return all;
+}
+
+/* How many keys must still come. */
 static uint32_t missing(const rg_object *o, uint64_t data)
 {
-    uint32_t n = 0;
+    uint32_t n = o->need_other && !(data >> 48);
 
     if (!o->ordered)
-        return (uint32_t)__builtin_popcountll(o->required & ~data);
+        return n + (uint32_t)__builtin_popcountll(required_of(o, data) & ~data);
     for (uint32_t i = next_of(data); i < o->n_props; i++)
         n += o->prop[i].required;
     return n;
@@ -360,9 +427,9 @@ static uint32_t last_of(const rg_object *o, uint64_t data)
 
 bool rg_object_may_close(const rg_object *o, uint64_t data)
 {
-    bool all = o->ordered ? last_of(o, data) == o->n_props : !(o->required & ~data);
+    bool all = o->ordered ? last_of(o, data) == o->n_props : !(required_of(o, data) & ~data);
 
-    return all && (!o->min || rg_object_count(o, data) >= o->min);
+    return all && (!o->need_other || data >> 48) && (!o->min || rg_object_count(o, data) >= o->min);
 }
 
 /* How many more keys may come besides the required ones. */
@@ -371,9 +438,20 @@ static bool spare(const rg_object *o, uint64_t data)
     return o->max == RG_FOREVER || o->max - rg_object_count(o, data) > missing(o, data);
 }
 
-bool rg_object_other(const rg_object *o, uint64_t data)
+bool rg_object_may_have_other(const rg_object *o, uint64_t data)
 {
-    return o->other != RG_NEVER && spare(o, data) && (uint32_t)(data >> 48) < RG_OBJECT_OTHERS;
+    bool wanted = o->need_other && !(data >> 48);
+
+    return o->n_others && (wanted || spare(o, data)) && (uint32_t)(data >> 48) < RG_OBJECT_OTHERS;
+}
+
+/* True if this key can have a value, and there is room for what it needs. */
+static bool may_come(const rg_object *o, uint64_t data, uint32_t prop)
+{
+    if (o->prop[prop].never || !o->has_needs || o->max == RG_FOREVER)
+        return !o->prop[prop].never;
+    data |= 1ULL << prop;
+    return missing(o, data) <= o->max - rg_object_count(o, data);
 }
 
 bool rg_object_below(const rg_object *o, uint64_t data, uint32_t place)
@@ -383,8 +461,8 @@ bool rg_object_below(const rg_object *o, uint64_t data, uint32_t place)
     uint32_t low, high, last;
 
     if (!o->ordered) {
-        uint64_t m = k->below & ~data & (any ? ~0ULL : o->required);
-        while (m && o->prop[__builtin_ctzll(m)].never)
+        uint64_t m = k->below & ~data & (any ? ~0ULL : required_of(o, data));
+        while (m && !may_come(o, data, (uint32_t)__builtin_ctzll(m)))
             m &= m - 1;
         return m != 0;
     }
@@ -407,13 +485,15 @@ bool rg_object_may_go_on(const rg_object *o, uint64_t data)
     for (uint32_t k = o->key[0].child; k; k = o->key[k].sibling) /* the opening quote, if there are keys */
         if (rg_object_below(o, data, k))
             return true;
-    return rg_object_other(o, data);
+    return rg_object_may_have_other(o, data);
 }
 
 uint64_t rg_object_with(const rg_object *o, uint64_t data, int32_t prop)
 {
+    bool counts = o->max != RG_FOREVER || rg_object_count(o, data) < o->min || (o->need_other && !(data >> 48));
+
     if (prop < 0) /* counted only where it matters, so that frames stay equal */
-        return o->max == RG_FOREVER && rg_object_count(o, data) >= o->min ? data : data + (1ULL << 48);
+        return counts ? data + (1ULL << 48) : data;
     if (!o->ordered)
         return data | 1ULL << prop;
     return (data & ~0xffffffULL) + (1ULL << 24) + (uint64_t)prop + 1;

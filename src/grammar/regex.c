@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/utf8.h"
+#include "grammar/dfa.h"
 #include "grammar/source.h"
 
 typedef struct parser {
@@ -14,6 +15,7 @@ typedef struct parser {
     size_t n, at;
     rg_writing how;
     bool whole, start, end; /* of the present alternative: anchored */
+    bool marks;             /* anchors are bytes */
     bool atom;              /* the last item can be repeated */
     rg_groups groups;
 } parser;
@@ -229,6 +231,15 @@ static void open_group(parser *p)
     p->atom = false;
 }
 
+static uint32_t any_text(parser *p)
+{
+    uint32_t one = rg_chars_any(p->f, p->how);
+
+    if (p->marks)
+        one = RG_ALT(p->f, one, rg_form_range(p->f, RG_DFA_BEGINS, RG_DFA_ENDED));
+    return rg_form_rep(p->f, one, 0, RG_FOREVER);
+}
+
 /* The present alternative of the outermost level ends: what may stand around it, where it only has to be found. */
 static void finish_alternative(parser *p)
 {
@@ -237,7 +248,7 @@ static void finish_alternative(parser *p)
 
     if (p->groups.depth == 0 && !p->whole) {
         if (!p->start || !p->end)
-            any = rg_form_rep(p->f, rg_chars_any(p->f, p->how), 0, RG_FOREVER);
+            any = any_text(p);
         id = rg_form_seq(p->f, l->items.id, l->items.n);
         id = RG_SEQ(p->f, p->start ? RG_EMPTY : any, id, p->end ? RG_EMPTY : any);
         l->items.n = 0;
@@ -261,7 +272,10 @@ static void close_group(parser *p)
 /* Anchors stand only at the ends of the whole expression, or of its alternatives. */
 static void anchor(parser *p, char c)
 {
-    if (p->groups.depth || (c == '^' ? !rg_groups_empty(&p->groups) || p->start : peek(p, 0) >= 0 && peek(p, 0) != '|'))
+    if (p->marks) {
+        unsigned mark = c == '^' ? RG_DFA_BEGINS : RG_DFA_ENDED;
+        rg_groups_item(&p->groups, rg_form_range(p->f, mark, mark));
+    } else if (p->groups.depth || (c == '^' ? !rg_groups_empty(&p->groups) || p->start : peek(p, 0) >= 0 && peek(p, 0) != '|'))
         refuse(p, RG_E_UNSUPPORTED, "an anchor (^, $) that is not at the end of the expression or of an alternative");
     else if (c == '^')
         p->start = true;
@@ -330,24 +344,56 @@ static void step(parser *p)
     }
 }
 
+static uint32_t parse(parser *p)
+{
+    uint32_t made = RG_NEVER;
+
+    if (p->n > RG_PATTERN_BYTES) {
+        rg_form_fail(p->f, RG_E_LIMIT, "a regular expression of %zu bytes, of at most %d", p->n, RG_PATTERN_BYTES);
+        return RG_NEVER;
+    }
+    rg_groups_init(&p->groups, p->f);
+    while (p->at < p->n && !p->f->failed)
+        step(p);
+    if (!p->f->failed && p->groups.depth)
+        refuse(p, RG_E_INPUT, "a '(' without its ')'");
+    if (!p->f->failed) {
+        finish_alternative(p);
+        made = rg_groups_end(&p->groups);
+    }
+    rg_groups_fini(&p->groups);
+    return p->f->failed ? RG_NEVER : made;
+}
+
 uint32_t rg_pattern(rg_form *f, const char *text, size_t n, rg_writing how, bool whole)
 {
     parser p = { .f = f, .s = text, .n = n, .how = how, .whole = whole };
-    uint32_t made = RG_NEVER;
 
-    if (n > RG_PATTERN_BYTES) {
-        rg_form_fail(f, RG_E_LIMIT, "a regular expression of %zu bytes, of at most %d", n, RG_PATTERN_BYTES);
-        return RG_NEVER;
+    return parse(&p);
+}
+
+uint32_t rg_pattern_marked(rg_form *f, const char *text, size_t n)
+{
+    parser p = { .f = f, .s = text, .n = n, .how = RG_WRITE_JSON, .marks = true };
+
+    return parse(&p);
+}
+
+bool rg_pattern_anchors_within(const char *s, size_t n)
+{
+    bool in_class = false;
+    int depth = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '\\')
+            i++;
+        else if (in_class || s[i] == '[')
+            in_class = s[i] != ']';
+        else if (s[i] == '(' || s[i] == ')')
+            depth += s[i] == '(' ? 1 : -1;
+        else if ((s[i] == '^' && (depth || (i && s[i - 1] != '|'))) ||
+                 (s[i] == '$' && (depth || (i + 1 < n && s[i + 1] != '|'))))
+            return true;
     }
-    rg_groups_init(&p.groups, f);
-    while (p.at < n && !f->failed)
-        step(&p);
-    if (!f->failed && p.groups.depth)
-        refuse(&p, RG_E_INPUT, "a '(' without its ')'");
-    if (!f->failed) {
-        finish_alternative(&p);
-        made = rg_groups_end(&p.groups);
-    }
-    rg_groups_fini(&p.groups);
-    return f->failed ? RG_NEVER : made;
+    return false;
 }

@@ -5,12 +5,24 @@
 
 #include "base/mem.h"
 
-/* Keywords of any draft that say what values there are, and are not supported.  Every other one that is not known only
- * annotates, as the standard says: OpenAPI's and Gemini's own, "x-..." and whatever else there is. */
+enum { MOST_HOPS = 16, MOST_BRANCHES = 200 };
+
+/* Keywords of any draft that say what values there are, and are not supported. */
 static const char *const refused[] = {
-    "$dynamicRef", "$recursiveRef", "contains", "dependencies", "dependentRequired", "dependentSchemas", "disallow",
-    "divisibleBy", "else", "extends", "if", "maxContains", "minContains", "not", "then", "unevaluatedItems",
-    "unevaluatedProperties",
+    "$dynamicRef", "$recursiveRef", "contains", "disallow", "divisibleBy", "extends", "maxContains", "minContains",
+    "unevaluatedItems", "unevaluatedProperties",
+};
+
+/* All keywords that say what values there are, sorted.  Every other one that is not known only annotates, as the standard
+ * says: OpenAPI's and Gemini's own, "x-..." and whatever else there is. */
+static const char *const meaning[] = {
+    RG_NEGATE, RG_NOT_PATTERN, RG_NOT_VALUES, RG_OTHER_THAN,
+    "$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "additionalProperties", "allOf", "anyOf", "const", "contains",
+    "dependencies", "dependentRequired", "dependentSchemas", "disallow", "divisibleBy", "enum", "exclusiveMaximum",
+    "exclusiveMinimum", "extends", "format", "if", "items", "maxContains", "maxItems", "maxLength", "maxProperties", "maximum",
+    "minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "not", "nullable", "oneOf", "pattern",
+    "patternProperties", "prefixItems", "properties", "propertyNames", "required", "type", "unevaluatedItems",
+    "unevaluatedProperties", "uniqueItems",
 };
 
 json_t *rg_schema_get(const json_t *schema, const char *key)
@@ -20,95 +32,67 @@ json_t *rg_schema_get(const json_t *schema, const char *key)
     return json_is_null(v) && strcmp(key, "const") != 0 ? NULL : v;
 }
 
+const char *rg_schema_text(rg_schemas *s, const json_t *v, const char *key)
+{
+    const char *text = json_string_value(v);
+
+    if (text && strlen(text) == json_string_length(v))
+        return text;
+    rg_schema_bad(s, "'%s' is not a text", key);
+    return "";
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(a, *(const char *const *)b);
 }
 
-/* A "$id" below the root begins a document of its own, in which '#' means that one. */
-static bool begins_document(const rg_schemas *s, const json_t *schema)
-{
-    return schema != s->root && json_is_string(json_object_get(schema, "$id"));
-}
-
-static void refuse_document(rg_schemas *s, const json_t *schema)
-{
-    rg_schema_cannot(s, "a '$id' below the root ('%.100s') is not supported: references within it would start there",
-                     json_string_value(json_object_get(schema, "$id")));
-}
-
-static void check_keywords(rg_schemas *s, json_t *schema)
+void rg_schema_check_keywords(rg_schemas *s, json_t *schema)
 {
     const char *key;
     json_t *v;
-
-    if (begins_document(s, schema))
-        refuse_document(s, schema);
 
     json_object_foreach(schema, key, v)
         if (!json_is_null(v) && bsearch(key, refused, RG_LEN(refused), sizeof *refused, by_name))
             rg_schema_cannot(s, "the keyword '%.100s' is not supported", key);
 }
 
-/* ---- references -------------------------------------------------------------------------------------------------- */
-
-/* One part of a pointer, unescaped, into out; the rest of the pointer, or NULL if it does not fit. */
-static const char *pointer_part(const char *p, char *out, size_t room)
+/* How many keywords the schema has that say what values there are. */
+static int count_meaning(json_t *schema)
 {
-    size_t n = 0;
+    const char *key;
+    json_t *v;
+    int n = 0;
 
-    for (; *p && *p != '/'; p++) {
-        size_t at = 1;
-        char c = *p;
-        uint32_t v;
-        if (c == '~' && (p[1] == '0' || p[1] == '1'))
-            c = *++p == '0' ? '~' : '/';
-        else if (c == '%' && rg_hex(p, strlen(p), &at, 2, &v) && v)
-            c = (char)v, p += 2;
-        if (n + 1 == room)
-            return NULL;
-        out[n++] = c;
-    }
-    out[n] = 0;
-    return p;
-}
-
-json_t *rg_schema_target(rg_schemas *s, const json_t *ref)
-{
-    const char *text = json_string_value(ref), *p = text ? text : "";
-    json_t *at = s->root;
-    char name[512];
-
-    if (*p != '#' || (p[1] && p[1] != '/')) {
-        rg_schema_cannot(s, "$ref '%.200s': only '#' and '#/...' are followed", p);
-        return NULL;
-    }
-    for (p++; at && p && *p == '/';) {
-        p = pointer_part(p + 1, name, sizeof name);
-        if (p && json_is_array(at))
-            at = json_array_get(at, strtoul(name, NULL, 10));
-        else
-            at = p ? json_object_get(at, name) : NULL;
-        if (begins_document(s, at)) {
-            refuse_document(s, at);
-            return NULL;
-        }
-    }
-    if (!at || !p)
-        rg_schema_bad(s, "$ref '%.200s' leads nowhere", text);
-    return p ? at : NULL;
+    json_object_foreach(schema, key, v)
+        n += !json_is_null(v) && bsearch(key, meaning, RG_LEN(meaning), sizeof *meaning, by_name);
+    return n;
 }
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
 void rg_terms_add(rg_schemas *s, rg_terms *t, json_t *schema, uint64_t done)
 {
+    int n_says;
+
     if (json_is_true(schema) || s->f->failed)
         return;
     if (!json_is_object(schema) && !json_is_false(schema)) {
         rg_schema_bad(s, "a schema must be an object, true or false");
         return;
     }
+    n_says = count_meaning(schema);
+    for (int i = 0; !done && i < MOST_HOPS && n_says == 1 && rg_schema_get(schema, "$ref"); i++) {
+        schema = rg_schema_target(s, schema); /* a reference and nothing else */
+        if (!json_is_object(schema)) {
+            if (schema)
+                rg_terms_add(s, t, schema, 0);
+            return;
+        }
+        n_says = count_meaning(schema);
+    }
+    if (json_is_object(schema) && !n_says)
+        return;
     for (uint32_t i = 0; i < t->n; i++)
         if (t->term[i].schema == schema && t->term[i].done == done)
             return;
@@ -166,184 +150,80 @@ uint32_t rg_schema_node(rg_schemas *s, const rg_terms *t)
     return job.node;
 }
 
-/* Follow $ref and allOf.  A schema that leads back to itself in this way adds nothing. */
+/* Where a schema that came onto a list is from: the schema that led to it. */
+typedef struct flat {
+    rg_terms all;
+    uint32_t from[RG_TERMS], at;
+} flat;
+
+static void came_from(flat *l, uint32_t had)
+{
+    for (; had < l->all.n; had++)
+        l->from[had] = l->at;
+}
+
+static void refuse_cycle(rg_schemas *s, const flat *l, uint32_t from, const json_t *schema)
+{
+    for (uint32_t up = from; up != UINT32_MAX; up = l->from[up])
+        if (l->all.term[up].schema == schema && !l->all.term[up].done)
+            rg_schema_cannot(s, "a cycle of $ref that leads back to itself");
+}
+
+/* Put on the list what the schema says by way of others: $ref, allOf, not, if, dependencies. */
+static void add_parts(rg_schemas *s, flat *l, json_t *schema)
+{
+    json_t *ref = rg_schema_get(schema, "$ref"), *list = rg_schema_get(schema, "allOf"), *sub;
+    json_t *not = rg_schema_get(schema, "not"), *negate = rg_schema_get(schema, RG_NEGATE);
+    const char *left_out = NULL;
+    size_t k;
+
+    if (ref && (ref = rg_schema_target(s, schema))) {
+        refuse_cycle(s, l, l->at, ref); /* one that is on the list already leads back, too */
+        rg_terms_add(s, &l->all, ref, 0);
+    }
+    if (list && !json_array_size(list))
+        rg_schema_bad(s, "'allOf' is not a list of schemas");
+    json_array_foreach(list, k, sub)
+        rg_terms_add(s, &l->all, sub, 0);
+    if (not && (sub = rg_schema_not(s, not, &left_out))) {
+        if (json_is_false(sub) && left_out)
+            rg_schema_cannot(s, "'not' of a schema with '%s' is not supported", left_out);
+        rg_terms_add(s, &l->all, sub, 0);
+    }
+    if (negate && (sub = rg_schema_not(s, negate, &left_out)))
+        rg_terms_add(s, &l->all, sub, 0);
+    if (rg_schema_get(schema, "if") && (sub = rg_schema_condition(s, schema)))
+        rg_terms_add(s, &l->all, sub, 0);
+    if ((rg_schema_get(schema, "dependencies") || rg_schema_get(schema, "dependentSchemas")) &&
+        (sub = rg_schema_dependent(s, schema)))
+        rg_terms_add(s, &l->all, sub, 0);
+}
+
+/* All that the terms say by way of others, as one list.  A schema that leads back to itself in this way adds nothing. */
 static void flatten(rg_schemas *s, const rg_job *job, rg_terms *out)
 {
-    rg_terms all = { 0 };
-    uint32_t from[RG_TERMS];
+    flat l = { 0 };
 
     for (uint32_t i = 0; i < job->n; i++) {
-        from[i] = UINT32_MAX;
-        all.term[all.n++] = job->term[i];
+        l.from[i] = UINT32_MAX;
+        l.all.term[l.all.n++] = job->term[i];
     }
-    for (uint32_t i = 0; i < all.n && !s->f->failed; i++) {
-        rg_term t = all.term[i];
-        json_t *ref = rg_schema_get(t.schema, "$ref"), *list = rg_schema_get(t.schema, "allOf"), *sub;
-        uint32_t had = all.n;
-        size_t k;
+    for (l.at = 0; l.at < l.all.n && !s->f->failed; l.at++) {
+        rg_term t = l.all.term[l.at];
+        uint32_t had = l.all.n;
 
-        for (uint32_t up = from[i]; up != UINT32_MAX; up = from[up])
-            if (all.term[up].schema == t.schema)
-                rg_schema_cannot(s, "a cycle of $ref that leads back to itself");
-        check_keywords(s, t.schema);
-        if (ref && !(t.done & RG_DONE_REF) && (ref = rg_schema_target(s, ref)))
-            rg_terms_add(s, &all, ref, 0);
-        if (list && !(t.done & RG_DONE_ALL)) {
-            if (!json_array_size(list))
-                rg_schema_bad(s, "'allOf' is not a list of schemas");
-            json_array_foreach(list, k, sub)
-                rg_terms_add(s, &all, sub, 0);
+        if (!(t.done & RG_DONE_PARTS)) {
+            refuse_cycle(s, &l, l.from[l.at], t.schema);
+            rg_schema_check_keywords(s, t.schema);
+            add_parts(s, &l, t.schema);
         }
-        for (; had < all.n; had++)
-            from[had] = i;
-        rg_terms_add(s, out, t.schema, t.done | RG_DONE_REF | RG_DONE_ALL);
-        if (ref && s->f->failed)
-            return;
-        for (uint32_t up = i; ref && up != UINT32_MAX; up = from[up]) /* one that was there already leads back, too */
-            if (all.term[up].schema == ref && !all.term[up].done)
-                rg_schema_cannot(s, "a cycle of $ref that leads back to itself");
+        came_from(&l, had);
+        if (!s->f->failed)
+            rg_terms_add(s, out, t.schema, t.done | RG_DONE_PARTS);
     }
 }
 
 /* ---- branches ---------------------------------------------------------------------------------------------------- */
-
-/* An integer beside a real, without rounding either. */
-static int compare_mixed(int64_t i, double d)
-{
-    int64_t whole;
-
-    if (d >= 0x1p63)
-        return -1;
-    if (d < -0x1p63)
-        return 1;
-    whole = (int64_t)d;
-    if (i != whole)
-        return i < whole ? -1 : 1;
-    return (double)whole < d ? -1 : (double)whole > d;
-}
-
-int rg_schema_compare(const json_t *a, const json_t *b)
-{
-    if (json_is_integer(a) && json_is_integer(b)) {
-        int64_t x = json_integer_value(a), y = json_integer_value(b);
-        return (x > y) - (x < y);
-    }
-    if (json_is_integer(a))
-        return compare_mixed(json_integer_value(a), json_real_value(b));
-    if (json_is_integer(b))
-        return -compare_mixed(json_integer_value(b), json_real_value(a));
-    return (json_real_value(a) > json_real_value(b)) - (json_real_value(a) < json_real_value(b));
-}
-
-bool rg_schema_equal(const json_t *a, const json_t *b)
-{
-    if (json_is_number(a) && json_is_number(b))
-        return rg_schema_compare(a, b) == 0;
-    return json_equal(a, b) == 1;
-}
-
-/* True if a value can satisfy both lists of values. */
-static bool lists_meet(const json_t *a, const json_t *b)
-{
-    size_t i, k;
-    json_t *x, *y;
-
-    json_array_foreach(a, i, x)
-        json_array_foreach(b, k, y)
-            if (rg_schema_equal(x, y))
-                return true;
-    return false;
-}
-
-static json_t *follow(rg_schemas *s, json_t *schema)
-{
-    for (int i = 0; i < 16 && schema && rg_schema_get(schema, "$ref"); i++)
-        schema = rg_schema_target(s, rg_schema_get(schema, "$ref"));
-    return schema;
-}
-
-static bool have_other_values(json_t *a, json_t *b)
-{
-    json_t *x = json_object_get(a, "const"), *y = json_object_get(b, "const");
-    json_t *p = json_object_get(a, "enum"), *q = json_object_get(b, "enum");
-    bool differ = false;
-
-    if (x && y)
-        return !rg_schema_equal(x, y);
-    if (json_array_size(p) > 1000 || json_array_size(q) > 1000)
-        return false;
-    p = x ? json_pack("[O]", x) : json_incref(p);
-    q = y ? json_pack("[O]", y) : json_incref(q);
-    differ = p && q && !lists_meet(p, q);
-    json_decref(p);
-    json_decref(q);
-    return differ;
-}
-
-static uint32_t types_of(rg_schemas *s, json_t *schema)
-{
-    rg_terms one = { .n = 1, .term = { { schema, 0 } } };
-    json_t *v = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
-    uint32_t types = rg_schema_types(s, &one), some = 0;
-    size_t i;
-
-    if (v)
-        return types & rg_schema_type_of(v);
-    json_array_foreach(list, i, v)
-        some |= rg_schema_type_of(v);
-    return list ? types & some : types;
-}
-
-static bool is_required(const json_t *schema, const char *name)
-{
-    json_t *v;
-    size_t i;
-
-    json_array_foreach(rg_schema_get(schema, "required"), i, v)
-        if (json_is_string(v) && !strcmp(json_string_value(v), name))
-            return true;
-    return false;
-}
-
-/* True if it is certain that no value satisfies both. */
-static bool disjoint(rg_schemas *s, json_t *a, json_t *b)
-{
-    uint32_t both;
-    const char *name;
-    json_t *x;
-
-    a = follow(s, a);
-    b = follow(s, b);
-    if (!json_is_object(a) || !json_is_object(b))
-        return json_is_false(a) || json_is_false(b);
-    both = types_of(s, a) & types_of(s, b);
-    if (!both || have_other_values(a, b))
-        return true;
-    if (both != RG_TYPE_OBJECT)
-        return false;
-    json_object_foreach(json_object_get(a, "properties"), name, x) {
-        json_t *y = json_object_get(json_object_get(b, "properties"), name);
-        json_t *p = y ? follow(s, x) : NULL, *q = y ? follow(s, y) : NULL;
-        if (p && q && is_required(a, name) && is_required(b, name) &&
-            (!(types_of(s, p) & types_of(s, q)) || have_other_values(p, q)))
-            return true;
-    }
-    return false;
-}
-
-static void check_disjoint(rg_schemas *s, const json_t *list)
-{
-    size_t n = json_array_size(list);
-
-    if (n > 200) {
-        rg_schema_cannot(s, "'oneOf' of more than 200 schemas: use 'anyOf'");
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = i + 1; k < n && !s->f->failed; k++)
-            if (!disjoint(s, json_array_get(list, i), json_array_get(list, k)))
-                rg_schema_cannot(s, "'oneOf', whose schemas %zu and %zu may hold at once: use 'anyOf'", i, k);
-}
 
 /* If terms and branch have no keyword but one constant text of the branch: its node.  Otherwise 0. */
 static uint32_t values_only(rg_schemas *s, const rg_terms *t, json_t *branch)
@@ -356,7 +236,7 @@ static uint32_t values_only(rg_schemas *s, const rg_terms *t, json_t *branch)
 }
 
 /* OpenAPI's "nullable": true; where values are listed, null has to be one of them. */
-static bool allows_null(const json_t *schema)
+bool rg_schema_allows_null(const json_t *schema)
 {
     json_t *list = rg_schema_get(schema, "enum"), *one = json_object_get(schema, "const"), *v;
     bool listed = !list && (!one || json_is_null(one));
@@ -374,7 +254,7 @@ static uint32_t nullable(rg_schemas *s, const rg_terms *t)
     rg_terms null = { 0 }, other = { 0 };
     uint32_t at = 0;
 
-    while (at < t->n && (t->term[at].done & RG_DONE_NULLABLE || !allows_null(t->term[at].schema)))
+    while (at < t->n && (t->term[at].done & RG_DONE_NULLABLE || !rg_schema_allows_null(t->term[at].schema)))
         at++;
     if (at == t->n)
         return 0;
@@ -385,39 +265,81 @@ static uint32_t nullable(rg_schemas *s, const rg_terms *t)
     return RG_ALT(s->f, rg_schema_node(s, &other), rg_schema_node(s, &null));
 }
 
+/* The first term that has branches which are not dealt with. */
+typedef struct fork {
+    uint32_t at;
+    uint64_t which;
+    json_t *list;
+    bool impossible[MOST_BRANCHES]; /* no value satisfies the branch and the terms */
+} fork;
+
+static bool find_fork(rg_schemas *s, const rg_terms *t, fork *k)
+{
+    *k = (fork){ 0 };
+    for (k->at = 0; k->at < t->n && !k->list; k->at += !k->list) {
+        const rg_term *term = &t->term[k->at];
+        json_t *any = rg_schema_get(term->schema, "anyOf"), *one = rg_schema_get(term->schema, "oneOf");
+        if (any && !(term->done & RG_DONE_ANY))
+            k->list = any, k->which = RG_DONE_ANY;
+        else if (one && !(term->done & RG_DONE_ONE))
+            k->list = one, k->which = RG_DONE_ONE;
+    }
+    if (!k->list)
+        return false;
+    if (!json_array_size(k->list))
+        rg_schema_bad(s, "'anyOf' or 'oneOf' is not a list of schemas");
+    if (k->which == RG_DONE_ONE && json_array_size(k->list) > MOST_BRANCHES)
+        rg_schema_cannot(s, "'oneOf' of more than %d schemas: use 'anyOf'", MOST_BRANCHES);
+    for (size_t i = 0; i < json_array_size(k->list) && i < MOST_BRANCHES; i++)
+        for (uint32_t n = 0; n < t->n && !k->impossible[i] && !s->f->failed; n++)
+            k->impossible[i] = rg_schema_disjoint(s, t, json_array_get(k->list, i), t->term[n].schema);
+    return !s->f->failed;
+}
+
+/* Of oneOf: that no other branch holds beside this one. */
+static void exclude_others(rg_schemas *s, const rg_terms *t, const fork *k, size_t branch, rg_terms *sub)
+{
+    json_t *own = json_array_get(k->list, branch), *other, *not;
+    const char *left_out;
+    size_t i;
+
+    json_array_foreach(k->list, i, other) {
+        if (i == branch || k->impossible[i] || s->f->failed || rg_schema_disjoint(s, t, own, other))
+            continue;
+        not = rg_schema_not(s, other, &left_out);
+        if (json_is_false(not) && left_out)
+            rg_schema_cannot(s, "'oneOf', whose schemas %zu and %zu may hold at once, and the opposite of '%s' is not supported: "
+                             "use 'anyOf'", branch < i ? branch : i, branch < i ? i : branch, left_out);
+        if (not)
+            rg_terms_add(s, sub, not, 0);
+    }
+}
+
 /* One node per branch of the first term that has any; 0: none has. */
 static uint32_t branches(rg_schemas *s, const rg_terms *t)
 {
-    json_t *list = NULL, *branch;
+    json_t *branch;
     rg_list l = { 0 };
-    uint32_t at, made;
-    uint64_t which = 0;
-    size_t k;
+    uint32_t made;
+    size_t i;
+    fork k;
 
-    for (at = 0; at < t->n && !list; at++) {
-        const rg_term *term = &t->term[at];
-        json_t *any = rg_schema_get(term->schema, "anyOf"), *one = rg_schema_get(term->schema, "oneOf");
-        if (any && !(term->done & RG_DONE_ANY))
-            list = any, which = RG_DONE_ANY;
-        else if (one && !(term->done & RG_DONE_ONE))
-            list = one, which = RG_DONE_ONE;
-    }
-    if (!list)
-        return 0;
-    if (!json_array_size(list))
-        rg_schema_bad(s, "'anyOf' or 'oneOf' is not a list of schemas");
-    if (which == RG_DONE_ONE)
-        check_disjoint(s, list);
-    json_array_foreach(list, k, branch) {
+    if (!find_fork(s, t, &k))
+        return s->f->failed ? RG_NEVER : 0;
+    json_array_foreach(k.list, i, branch) {
         rg_terms sub = { 0 };
-        uint32_t node = values_only(s, t, branch);
+        uint32_t node = k.which == RG_DONE_ANY ? values_only(s, t, branch) : 0;
 
         if (s->f->failed)
             break;
+        if (i < MOST_BRANCHES && k.impossible[i])
+            continue;
         if (!node) {
-            for (uint32_t i = 0; i < t->n; i++)
-                rg_terms_add(s, &sub, t->term[i].schema, t->term[i].done | (i == at - 1 ? which : 0));
+            for (uint32_t n = 0; n < t->n; n++)
+                rg_terms_add(s, &sub, t->term[n].schema, t->term[n].done | (n == k.at ? k.which : 0));
             rg_terms_add(s, &sub, branch, 0);
+            if (k.which == RG_DONE_ONE)
+                exclude_others(s, t, &k, i, &sub);
             node = rg_schema_node(s, &sub);
         }
         rg_list_add(s->f, &l, node);
@@ -441,6 +363,8 @@ static uint32_t finish(rg_schemas *s, const rg_job *job)
             return RG_NEVER;
     if (s->f->failed)
         return RG_NEVER;
+    if (rg_schema_lists_values(&t))
+        return rg_schema_plain(s, &t);
     made = nullable(s, &t);
     made = made ? made : branches(s, &t);
     return made ? made : rg_schema_plain(s, &t);
@@ -463,9 +387,12 @@ static uint32_t make(rg_schemas *s, const rg_terms *t)
     uint32_t made = RG_NEVER;
 
     s->known = rg_dict_new(64);
+    s->derived_of = rg_dict_new(16);
+    s->table_of = rg_dict_new(16);
+    s->nothing = json_object();
     s->null = json_pack("{s:s}", "type", "null");
     s->string = json_pack("{s:s}", "type", "string");
-    if (!s->known || !s->null || !s->string)
+    if (!s->known || !s->derived_of || !s->table_of || !s->nothing || !s->null || !s->string)
         rg_form_fail(s->f, RG_E_MEMORY, "schema: out of memory");
     if (!s->f->failed && rg_json_parts_make(s->f, &s->parts)) {
         if (s->one_way)
@@ -480,7 +407,9 @@ static uint32_t make(rg_schemas *s, const rg_terms *t)
         rg_free(s->job[i].term);
     rg_free(s->job);
     rg_dict_free(s->known);
-    rg_dfa_fini(&s->table);
+    rg_schema_derived_fini(s);
+    rg_schema_tables_fini(s);
+    json_decref(s->nothing);
     json_decref(s->null);
     json_decref(s->string);
     return s->f->failed ? RG_NEVER : made;
@@ -488,7 +417,7 @@ static uint32_t make(rg_schemas *s, const rg_terms *t)
 
 uint32_t rg_schema_one_way(const rg_schemas *s, const rg_terms *t, rg_form *f)
 {
-    rg_schemas own = { .f = f, .root = s->root, .one_way = true };
+    rg_schemas own = { .f = f, .root = s->root, .refs = s->refs, .one_way = true };
 
     return make(&own, t);
 }
@@ -499,10 +428,11 @@ uint32_t rg_schema(rg_form *f, const char *text, size_t n)
     rg_terms t = { 0 };
     uint32_t made = RG_NEVER;
 
-    if (s.root) {
+    if (s.root && (s.refs = rg_schema_refs_new(&s))) {
         rg_terms_add(&s, &t, s.root, 0);
         made = make(&s, &t);
     }
+    rg_schema_refs_free(s.refs);
     json_decref(s.root);
     return made;
 }

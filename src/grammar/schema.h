@@ -1,5 +1,7 @@
-/* schema.h -- from a JSON schema to a form; between schema.c (which schemas hold at once) and schema_types.c (what they
- * say of each type).
+/* schema.h -- from a JSON schema to a form; between schema.c (which schemas hold at once), schema_types.c and
+ * schema_objects.c (what they say of each type), schema_words.c (what needs tables), and what these ask: where a $ref leads
+ * (schema_refs.c), what is the opposite of a schema (schema_not.c), which schemas exclude each other (schema_disjoint.c),
+ * whether a value satisfies one (schema_valid.c).
  *
  * What a value must satisfy is a list of schemas, all of them ("terms").  References and allOf put more on the list,
  * anyOf and oneOf make one list per branch; then all that is left says something of single types, and is put together
@@ -17,8 +19,7 @@
 enum { RG_TERMS = 64, RG_SCHEMA_JOBS = 20000 };
 
 typedef enum rg_done {
-    RG_DONE_REF = 1,
-    RG_DONE_ALL = 2,
+    RG_DONE_PARTS = 1, /* $ref, allOf, not, if, dependencies */
     RG_DONE_ANY = 4,
     RG_DONE_ONE = 8,
     RG_DONE_NULLABLE = 16,
@@ -39,6 +40,9 @@ typedef struct rg_job {
     uint32_t n, node;
 } rg_job;
 
+typedef struct rg_derived rg_derived;
+typedef struct rg_schema_refs rg_schema_refs;
+
 typedef struct rg_schemas {
     rg_form *f;
     json_t *root;
@@ -49,9 +53,23 @@ typedef struct rg_schemas {
     rg_dict *known; /* terms -> job */
     bool one_way;   /* equal values are written alike, and there are neither arrays nor objects: for items that must
                      *   differ */
-    const char *tabled; /* the pattern of the table; NULL: none */
-    rg_dfa table;
+    rg_schema_refs *refs;
+    json_t *nothing;      /* {} */
+    rg_derived **derived; /* schema_not.c's */
+    uint32_t n_derived;
+    rg_dict *derived_of;
+    rg_dfa **table;       /* of patterns, schema_words.c's */
+    uint32_t n_tables;
+    rg_dict *table_of;
+    uint32_t n_looks;     /* schema_disjoint.c's */
 } rg_schemas;
+
+/* Keywords of our own (schema_not.c), and a type: numbers that are no integers. */
+#define RG_NEGATE "\1" "negate"           /* a schema that must not hold, as far as its opposite is known */
+#define RG_NOT_PATTERN "\1" "notPattern"  /* a pattern that is not found in a string */
+#define RG_NOT_VALUES "\1" "notValues"    /* a list of values that it is not */
+#define RG_OTHER_THAN "\1" "otherThan"    /* an object has a property that is none of these */
+#define RG_REAL "\1" "real"
 
 typedef enum rg_json_type {
     RG_TYPE_NULL = 1,
@@ -75,12 +93,40 @@ void rg_terms_add(rg_schemas *s, rg_terms *t, json_t *schema, uint64_t done);
 /* The node for these; it may be a reference that is filled later. */
 uint32_t rg_schema_node(rg_schemas *s, const rg_terms *t);
 
-json_t *rg_schema_target(rg_schemas *s, const json_t *ref); /* of a $ref; NULL and a failure */
-uint32_t rg_schema_types(rg_schemas *s, const rg_terms *t); /* that "type" leaves */
-int rg_schema_compare(const json_t *a, const json_t *b);    /* of numbers, exactly: below, at or above 0 */
-bool rg_schema_equal(const json_t *a, const json_t *b);     /* as JSON Schema says: 1 is 1.0 */
+uint32_t rg_schema_types(rg_schemas *s, const rg_terms *t);          /* that "type" leaves */
 uint32_t rg_schema_type_of(const json_t *v);
+bool rg_schema_allows_null(const json_t *schema);                    /* by "nullable" */
+void rg_schema_check_keywords(rg_schemas *s, json_t *schema);        /* a failure if one is not supported */
+const char *rg_schema_text(rg_schemas *s, const json_t *v, const char *key); /* "" and a failure: it is none */
 
+/* ---- schema_refs.c ---- */
+
+rg_schema_refs *rg_schema_refs_new(rg_schemas *s); /* all ids and anchors of the root; NULL and a failure */
+void rg_schema_refs_free(rg_schema_refs *r);       /* NULL is fine */
+json_t *rg_schema_target(rg_schemas *s, const json_t *schema); /* of its $ref; NULL and a failure */
+
+/* ---- schema_disjoint.c ---- */
+
+int rg_schema_compare(const json_t *a, const json_t *b);             /* of numbers, exactly: below, at or above 0 */
+bool rg_schema_equal(const json_t *a, const json_t *b);              /* as JSON Schema says: 1 is 1.0 */
+/* True if it is certain that no value satisfies both; the value has what `with` (or NULL) requires. */
+bool rg_schema_disjoint(rg_schemas *s, const rg_terms *with, json_t *a, json_t *b);
+
+/* ---- schema_not.c: what is returned belongs to s; NULL and a failure ---- */
+
+/* The values that do not satisfy the schema, or some of them.  *left_out, if there are none: a keyword whose opposite is
+ * not known; NULL: every value satisfies it. */
+json_t *rg_schema_not(rg_schemas *s, json_t *schema, const char **left_out);
+json_t *rg_schema_condition(rg_schemas *s, json_t *schema); /* "if", "then", "else" */
+json_t *rg_schema_dependent(rg_schemas *s, json_t *schema); /* "dependentSchemas", "dependencies" */
+void rg_schema_derived_fini(rg_schemas *s);
+
+/* ---- schema_valid.c ---- */
+
+/* True if the value satisfies the schema; listed: a schema whose "enum" has the value, or NULL. */
+bool rg_schema_valid(rg_schemas *s, json_t *schema, json_t *v, const json_t *listed);
+
+bool rg_schema_lists_values(const rg_terms *t); /* "enum" or "const" */
 /* What the terms say, references and branches being dealt with. */
 uint32_t rg_schema_plain(rg_schemas *s, const rg_terms *t);
 
@@ -96,6 +142,7 @@ uint32_t rg_schema_one_way(const rg_schemas *s, const rg_terms *t, rg_form *f);
 
 /* A keyword that counts: the largest (or smallest) that is asked for. */
 uint32_t rg_schema_count(rg_schemas *s, const rg_terms *t, const char *key, bool largest, uint32_t none);
+bool rg_schema_range_empty(rg_schemas *s, const rg_terms *t); /* of minimum and the like */
 bool rg_schema_in_range(rg_schemas *s, const rg_terms *t, const json_t *v); /* a number, of minimum and the like */
 void rg_schema_bounds(rg_schemas *s, const rg_terms *t, double *low, double *high); /* infinite: there is none */
 /* A number between the bounds that the terms have; short_: of 15 digits where there is no bound. */
@@ -103,7 +150,9 @@ uint32_t rg_schema_number(rg_schemas *s, rg_form *f, const rg_terms *t, bool who
 
 /* ---- schema_words.c ---- */
 
-uint32_t rg_schema_string(rg_schemas *s, const rg_terms *t);
+/* without: a list of values that must not be, or NULL. */
+uint32_t rg_schema_string(rg_schemas *s, const rg_terms *t, const json_t *without);
+uint32_t rg_schema_numbers_without(rg_schemas *s, const rg_terms *t, uint32_t types, const json_t *without);
 bool rg_schema_has_multiple(const rg_terms *t);
 bool rg_schema_is_multiple(rg_schemas *s, const rg_terms *t, const json_t *v); /* of all multipleOf */
 uint32_t rg_schema_multiples(rg_schemas *s, const rg_terms *t, bool whole);
@@ -112,6 +161,16 @@ uint32_t rg_schema_short_number(rg_schemas *s, const rg_terms *t);
 /* The rest of an array after its bracket, whose items differ and satisfy these terms. */
 uint32_t rg_schema_unique(rg_schemas *s, const rg_terms *items, uint32_t min, uint32_t max);
 bool rg_schema_found(rg_schemas *s, const char *pattern, const char *text); /* the pattern, in the text */
-bool rg_schema_matches(rg_schemas *s, const rg_terms *t, const char *text); /* of all patterns: found in the text */
+const rg_dfa *rg_schema_table(rg_schemas *s, const char *pattern);          /* of all strings in which it is found */
+void rg_schema_tables_fini(rg_schemas *s);
+/* *d becomes what it and `other` have in common, or what it has and other has not; first: it is other, or all else. */
+bool rg_schema_narrow(rg_schemas *s, rg_dfa *d, const rg_dfa *other, bool not_other, bool first);
+bool rg_schema_string_table(rg_schemas *s, const rg_terms *t, rg_dfa *out); /* of strings that the terms allow */
+bool rg_schema_words_table(rg_schemas *s, rg_literal *word, uint32_t n, rg_dfa *out);
+uint32_t rg_schema_quoted(rg_form *f, uint32_t inside); /* with quotes around it */
+
+/* ---- schema_objects.c ---- */
+
+uint32_t rg_schema_object(rg_schemas *s, const rg_terms *t);
 
 #endif

@@ -20,7 +20,7 @@ static uint32_t type_named(rg_schemas *s, const json_t *v)
     } types[] = {
         { "null", RG_TYPE_NULL },     { "boolean", RG_TYPE_BOOLEAN }, { "integer", RG_TYPE_INTEGER },
         { "string", RG_TYPE_STRING }, { "array", RG_TYPE_ARRAY },     { "object", RG_TYPE_OBJECT },
-        { "number", RG_TYPE_INTEGER | RG_TYPE_REAL },
+        { "number", RG_TYPE_INTEGER | RG_TYPE_REAL }, { RG_REAL, RG_TYPE_REAL },
     };
 
     for (size_t i = 0; i < RG_LEN(types) && json_is_string(v); i++)
@@ -173,10 +173,15 @@ uint32_t rg_schema_number(rg_schemas *s, rg_form *f, const rg_terms *t, bool who
     return whole ? rg_json_integer(f, min, max) : rg_json_number(f, min, max);
 }
 
-static uint32_t number_node(rg_schemas *s, const rg_terms *t, bool whole)
+/* A number of these types that is none of the values in `without` (or NULL). */
+static uint32_t number_node(rg_schemas *s, const rg_terms *t, uint32_t types, const json_t *without)
 {
-    bool bounded = find_limit(s, t, true).is || find_limit(s, t, false).is;
+    bool bounded = find_limit(s, t, true).is || find_limit(s, t, false).is, whole = !(types & RG_TYPE_REAL);
 
+    if (rg_schema_range_empty(s, t))
+        return RG_NEVER;
+    if (without || !(types & RG_TYPE_INTEGER))
+        return rg_schema_numbers_without(s, t, types, without);
     if (rg_schema_has_multiple(t))
         return rg_schema_multiples(s, t, whole);
     if (s->one_way && !whole)
@@ -264,226 +269,6 @@ static uint32_t array_node(rg_schemas *s, const rg_terms *t)
     return made;
 }
 
-static bool passes(rg_schemas *s, const rg_terms *t, const json_t *v);
-
-/* ---- objects ----------------------------------------------------------------------------------------------------- */
-
-typedef struct names {
-    rg_schemas *s;
-    const rg_terms *t;
-    rg_object_prop *prop;
-    uint32_t n, room;
-    rg_dict *known;
-} names;
-
-static rg_object_prop *add_name(names *n, const char *name, size_t length)
-{
-    int at = rg_dict_get(n->known, name, length);
-
-    if (at >= 0)
-        return &n->prop[at];
-    if (n->n == n->room) {
-        uint32_t room = n->room ? 2 * n->room : 16;
-        rg_object_prop *p = rg_resize_array(n->prop, room, sizeof *p);
-        if (!p) {
-            rg_form_fail(n->s->f, RG_E_MEMORY, "schema: out of memory");
-            return NULL;
-        }
-        n->prop = p;
-        n->room = room;
-    }
-    n->prop[n->n] = (rg_object_prop){ .name = name, .n_name = length };
-    if (!rg_dict_put(n->known, name, length, (int)n->n))
-        rg_form_fail(n->s->f, RG_E_MEMORY, "schema: out of memory");
-    return &n->prop[n->n++];
-}
-
-static void collect(names *n)
-{
-    const char *name;
-    json_t *sub;
-    size_t k;
-
-    EACH(n->t, i, "properties", v) {
-        if (!json_is_object(v))
-            rg_schema_bad(n->s, "'properties' is not an object");
-        json_object_foreach(v, name, sub)
-            if (!n->s->f->failed)
-                add_name(n, name, strlen(name));
-    }
-    EACH(n->t, i, "required", v) {
-        if (!json_is_array(v))
-            rg_schema_bad(n->s, "'required' is not a list of texts");
-        json_array_foreach(v, k, sub) {
-            rg_object_prop *p = NULL;
-            if (!json_is_string(sub))
-                rg_schema_bad(n->s, "'required' is not a list of texts");
-            else if (!n->s->f->failed)
-                p = add_name(n, json_string_value(sub), json_string_length(sub));
-            if (p)
-                p->required = true;
-        }
-    }
-}
-
-/* Names that "propertyNames" lists count as declared; *others: no other name is allowed. */
-static void collect_allowed(names *n, bool *others)
-{
-    EACH(n->t, i, "propertyNames", v) {
-        json_t *list = rg_schema_get(v, "enum"), *name, *one = rg_schema_get(v, "const");
-        size_t k;
-
-        if (json_is_false(v))
-            *others = false;
-        if (json_is_string(one))
-            add_name(n, json_string_value(one), json_string_length(one));
-        json_array_foreach(list, k, name)
-            if (json_is_string(name) && !n->s->f->failed)
-                add_name(n, json_string_value(name), json_string_length(name));
-        *others &= !list && !one;
-    }
-}
-
-/* True if "propertyNames" allow this name. */
-static bool allows_name(names *n, const char *name, size_t length)
-{
-    rg_terms all = { 0 };
-    json_t *text = json_stringn(name, length);
-    bool ok = true;
-
-    EACH(n->t, i, "propertyNames", v)
-        rg_terms_add(n->s, &all, v, 0);
-    for (uint32_t i = 0; i < all.n && ok; i++) {
-        rg_terms one = { .n = 1, .term = { all.term[i] } };
-        ok = !json_is_false(all.term[i].schema) && passes(n->s, &one, text);
-    }
-    json_decref(text);
-    return ok;
-}
-
-/* "propertyNames": names that are not allowed can have no value, and others have the form that is asked for; where both
- * declared names and others were possible, the others are left out. */
-static void name_keys(names *n, rg_object_spec *spec)
-{
-    static const char *const says[] = { "$ref",      "allOf",     "anyOf", "format",
-                                        "maxLength", "minLength", "oneOf", "pattern" };
-    rg_terms all = { 0 };
-    bool any = false;
-
-    EACH(n->t, i, "propertyNames", v) {
-        rg_terms_add(n->s, &all, v, 0);
-        for (size_t k = 0; k < RG_LEN(says); k++)
-            any |= rg_schema_get(v, says[k]) != NULL;
-    }
-    for (uint32_t i = 0; i < n->n && all.n && !n->s->f->failed; i++)
-        if (!allows_name(n, n->prop[i].name, n->prop[i].n_name))
-            n->prop[i].value = RG_NEVER;
-    if (!any || spec->other == RG_NEVER)
-        return;
-    if (n->n) {
-        spec->other = RG_NEVER;
-        return;
-    }
-    rg_terms_add(n->s, &all, n->s->string, 0);
-    spec->other_key = rg_schema_node(n->s, &all);
-}
-
-/* What the value of a key must be; name NULL: of a key that is not declared. */
-static uint32_t value_node(rg_schemas *s, const rg_terms *t, const char *name)
-{
-    rg_terms sub = { 0 };
-
-    for (uint32_t i = 0; i < t->n; i++) {
-        json_t *schema = t->term[i].schema;
-        json_t *v = name ? json_object_get(rg_schema_get(schema, "properties"), name) : NULL;
-        if (!v)
-            v = rg_schema_get(schema, "additionalProperties");
-        if (v)
-            rg_terms_add(s, &sub, v, 0);
-    }
-    for (uint32_t i = 0; i < sub.n; i++)
-        if (json_is_false(sub.term[i].schema))
-            return RG_NEVER;
-    return rg_schema_node(s, &sub);
-}
-
-/* patternProperties, where what is not declared has to match one pattern and what is declared does not. */
-static void pattern_keys(names *n, rg_object_spec *spec)
-{
-    rg_schemas *s = n->s;
-    const char *pattern = NULL, *key;
-    json_t *schema, *found = NULL;
-    rg_terms sub = { 0 };
-
-    EACH(n->t, i, "patternProperties", v) {
-        if (!json_is_object(v))
-            rg_schema_bad(s, "'patternProperties' is not an object");
-        json_object_foreach(v, key, schema) {
-            if (found)
-                rg_schema_cannot(s, "'patternProperties' of more than one pattern");
-            found = schema;
-            pattern = key;
-            if (!json_is_false(rg_schema_get(n->t->term[i].schema, "additionalProperties")))
-                rg_schema_cannot(s, "'patternProperties' without 'additionalProperties': false");
-        }
-    }
-    if (!found || s->f->failed)
-        return;
-    for (uint32_t i = 0; i < n->t->n; i++) {
-        json_t *one = n->t->term[i].schema;
-        if (!rg_schema_get(one, "patternProperties") &&
-            (rg_schema_get(one, "properties") || rg_schema_get(one, "additionalProperties")))
-            rg_schema_cannot(s, "'patternProperties' together with another schema's properties");
-    }
-    for (uint32_t i = 0; i < n->n && !s->f->failed; i++)
-        if (rg_schema_found(s, pattern, n->prop[i].name))
-            rg_schema_cannot(s, "'patternProperties' whose pattern matches the property '%.100s'", n->prop[i].name);
-    rg_terms_add(s, &sub, found, 0);
-    spec->other = json_is_false(found) ? RG_NEVER : rg_schema_node(s, &sub);
-    spec->other_key = RG_SEQ(s->f, rg_form_str(s->f, "\""), rg_pattern(s->f, pattern, strlen(pattern), RG_WRITE_JSON,
-            false),
-                             rg_form_str(s->f, "\""));
-}
-
-static uint32_t object_node(rg_schemas *s, const rg_terms *t)
-{
-    names n = { .s = s, .t = t, .known = rg_dict_new(16) };
-    rg_object_spec spec = { .min = rg_schema_count(s, t, "minProperties", true, 0),
-                            .max = rg_schema_count(s, t, "maxProperties", false, RG_FOREVER),
-                            .other_key = RG_NEVER, .space = s->parts.space };
-    uint32_t n_required = 0, made = RG_NEVER;
-    bool others = true;
-
-    if (!n.known)
-        rg_form_fail(s->f, RG_E_MEMORY, "schema: out of memory");
-    else
-        collect(&n);
-    if (!s->f->failed)
-        collect_allowed(&n, &others);
-    for (uint32_t i = 0; i < n.n && !s->f->failed; i++) {
-        n.prop[i].value = value_node(s, t, n.prop[i].name);
-        n_required += n.prop[i].required;
-    }
-    spec.other = others ? value_node(s, t, NULL) : RG_NEVER;
-    if (!s->f->failed)
-        pattern_keys(&n, &spec);
-    if (!s->f->failed)
-        name_keys(&n, &spec);
-    if (!n.n && spec.other != RG_NEVER && spec.other_key == RG_NEVER)
-        spec.other_key = s->parts.string; /* no declared key that they could be confused with */
-    spec.prop = n.prop;
-    spec.n_props = n.n;
-    if (spec.min <= n_required)
-        spec.min = 0;
-    if (spec.min > 1 && (spec.other != RG_NEVER || n.n > RG_OBJECT_ANY_ORDER))
-        rg_schema_cannot(s, "'minProperties' of %u, of which only %u are required", spec.min, n_required);
-    if (!s->f->failed)
-        made = rg_object_new(s->f, &spec);
-    rg_dict_free(n.known);
-    rg_free(n.prop);
-    return made;
-}
-
 /* ---- values that are listed -------------------------------------------------------------------------------------- */
 
 bool rg_schema_in_range(rg_schemas *s, const rg_terms *t, const json_t *v)
@@ -494,47 +279,12 @@ bool rg_schema_in_range(rg_schemas *s, const rg_terms *t, const json_t *v)
     return above >= (low.is && low.exclusive) && below <= -(high.is && high.exclusive);
 }
 
-static bool has_any(const rg_terms *t, const char *const *keys)
+bool rg_schema_range_empty(rg_schemas *s, const rg_terms *t)
 {
-    for (; *keys; keys++)
-        EACH(t, i, *keys, v)
-            return true;
-    return false;
-}
+    limit low = find_limit(s, t, true), high = find_limit(s, t, false);
+    int order = low.is && high.is ? rg_schema_compare(low.value, high.value) : -1;
 
-/* True if a listed value satisfies the other keywords.  Keywords that cannot be checked here are refused. */
-static bool passes(rg_schemas *s, const rg_terms *t, const json_t *v)
-{
-    static const char *const of_arrays[] = { "items", "prefixItems", "minItems", "maxItems", NULL };
-    static const char *const of_objects[] = { "properties", "required", "additionalProperties", "patternProperties",
-                                              "minProperties", "maxProperties", NULL };
-    const char *const *keys = json_is_array(v) ? of_arrays : of_objects;
-
-    if (!(rg_schema_types(s, t) & rg_schema_type_of(v)))
-        return false;
-    EACH(t, i, "const", c)
-        if (!rg_schema_equal(c, v))
-            return false;
-    EACH(t, i, "enum", list) {
-        bool found = json_array_size(list) > 1000 && t->n == 1; /* the list that v is from */
-        for (size_t k = 0; k < json_array_size(list) && !found; k++)
-            found = rg_schema_equal(json_array_get(list, k), v);
-        if (!found)
-            return false;
-    }
-    if (json_is_number(v))
-        return rg_schema_in_range(s, t, v) && rg_schema_is_multiple(s, t, v);
-    if ((json_is_array(v) || json_is_object(v)) && has_any(t, keys))
-        rg_schema_cannot(s, "'enum' or 'const' together with '%s' and the like", keys[0]);
-    if (json_is_string(v)) {
-        size_t n = 0, bytes = json_string_length(v);
-        for (size_t i = 0; i < bytes; i++)
-            n += (json_string_value(v)[i] & 0xC0) != 0x80;
-        return n >= rg_schema_count(s, t, "minLength", true, 0) &&
-               n <= rg_schema_count(s, t, "maxLength", false, RG_FOREVER) &&
-               rg_schema_matches(s, t, json_string_value(v));
-    }
-    return true;
+    return order > 0 || (order == 0 && (low.exclusive || high.exclusive));
 }
 
 static uint32_t exactly(rg_schemas *s, json_t *v)
@@ -552,45 +302,110 @@ static uint32_t exactly(rg_schemas *s, json_t *v)
     return made;
 }
 
-static uint32_t listed(rg_schemas *s, const rg_terms *t, const json_t *list)
+/* Those of the values that satisfy all terms; from: the schema that lists them. */
+static uint32_t listed(rg_schemas *s, const rg_terms *t, const json_t *list, const json_t *from)
 {
     rg_list l = { 0 };
     json_t *v;
     size_t k;
     uint32_t made;
 
-    json_array_foreach(list, k, v)
-        if (!s->f->failed && passes(s, t, v))
+    json_array_foreach(list, k, v) {
+        bool all = !s->f->failed;
+        for (uint32_t i = 0; i < t->n && all; i++)
+            all = rg_schema_valid(s, t->term[i].schema, v, from);
+        if (all)
             rg_list_add(s->f, &l, exactly(s, v));
+    }
     made = rg_form_alt(s->f, l.id, l.n);
     rg_list_fini(&l);
     return made;
 }
 
+bool rg_schema_lists_values(const rg_terms *t)
+{
+    EACH(t, i, "const", v)
+        return true;
+    EACH(t, i, "enum", v)
+        return true;
+    return false;
+}
+
+/* The values that must not be, of all terms: one list, or NULL. */
+static json_t *values_left_out(const rg_terms *t)
+{
+    json_t *all = NULL;
+
+    EACH(t, i, RG_NOT_VALUES, v) {
+        all = all ? all : json_array();
+        json_array_extend(all, v);
+    }
+    return all;
+}
+
+static bool leaves_out(const json_t *list, const json_t *v)
+{
+    json_t *one;
+    size_t i;
+
+    json_array_foreach(list, i, one)
+        if (json_equal(one, v))
+            return true;
+    return false;
+}
+
+/* Types of which values that must not be cannot be told apart, or of which nothing is left; true and false are *boolean. */
+static uint32_t types_left_out(rg_schemas *s, const json_t *list, uint32_t *boolean)
+{
+    static const struct {
+        json_type type;
+        uint32_t types;
+    } whole[] = { { JSON_ARRAY, RG_TYPE_ARRAY }, { JSON_OBJECT, RG_TYPE_OBJECT }, { JSON_NULL, RG_TYPE_NULL } };
+    bool yes = leaves_out(list, json_true()), no = leaves_out(list, json_false());
+    uint32_t out = yes && no ? RG_TYPE_BOOLEAN : 0;
+    json_t *one;
+    size_t i;
+
+    *boolean = yes ? rg_form_str(s->f, "false") : no ? rg_form_str(s->f, "true") : s->parts.boolean;
+    json_array_foreach(list, i, one)
+        for (size_t k = 0; k < RG_LEN(whole); k++)
+            if (json_typeof(one) == whole[k].type)
+                out |= whole[k].types;
+    return out;
+}
+
 uint32_t rg_schema_plain(rg_schemas *s, const rg_terms *t)
 {
-    uint32_t types = rg_schema_types(s, t), made[6], n = 0;
+    uint32_t types = rg_schema_types(s, t), made[6], n = 0, boolean = s->parts.boolean;
+    json_t *without;
 
-    EACH(t, i, "const", v)
-        return passes(s, t, v) ? exactly(s, v) : RG_NEVER;
+    EACH(t, i, "const", v) {
+        json_t *list = json_pack("[O]", v);
+        uint32_t one = listed(s, t, list, NULL);
+        json_decref(list);
+        return one;
+    }
     EACH(t, i, "enum", v) {
         if (!json_is_array(v))
             rg_schema_bad(s, "'enum' is not a list of values");
-        return listed(s, t, v);
+        return listed(s, t, v, t->term[i].schema);
     }
+    without = values_left_out(t);
+    types &= without ? ~types_left_out(s, without, &boolean) : RG_TYPE_ANY;
     if (s->one_way)
         types &= ~(uint32_t)(RG_TYPE_OBJECT | RG_TYPE_ARRAY);
     if (types & RG_TYPE_OBJECT)
-        made[n++] = object_node(s, t);
+        made[n++] = rg_schema_object(s, t);
     if (types & RG_TYPE_ARRAY)
         made[n++] = array_node(s, t);
     if (types & RG_TYPE_STRING)
-        made[n++] = rg_schema_string(s, t);
-    if (types & RG_TYPE_INTEGER)
-        made[n++] = number_node(s, t, !(types & RG_TYPE_REAL));
+        made[n++] = rg_schema_string(s, t, without);
+    if (types & (RG_TYPE_INTEGER | RG_TYPE_REAL))
+        made[n++] = number_node(s, t, types, without);
     if (types & RG_TYPE_BOOLEAN)
-        made[n++] = s->parts.boolean;
+        made[n++] = boolean;
     if (types & RG_TYPE_NULL)
         made[n++] = s->parts.null;
+    json_decref(without);
     return rg_form_alt(s->f, made, n);
 }

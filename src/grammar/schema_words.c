@@ -8,11 +8,13 @@
 #include "grammar/chars.h"
 #include "grammar/dfa.h"
 #include "grammar/matcher.h"
+#include "grammar/object.h"
 #include "grammar/schema.h"
 
 enum {
     MOST_TEXTS = 16,     /* patterns and formats of one value */
     MOST_LISTED = 2000,  /* multiples that are listed: those nearest to 0, or to the bound */
+    MOST_TABLES = 1 << 12, /* patterns of one schema */
     MOST_REMAINDERS = 48, /* larger ones are listed */
 };
 
@@ -21,7 +23,7 @@ static const rg_set every = { { ~0ULL, ~0ULL, ~0ULL, ~0ULL } };
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 /* The table of a form of its own, which ends with this.  False: the form has failed, and so does s unless `try`. */
-static bool end_form(rg_schemas *s, rg_form *own, uint32_t root, bool try, rg_dfa *out)
+static bool end_anchored(rg_schemas *s, rg_form *own, uint32_t root, bool try, bool anchored, rg_dfa *out)
 {
     rg_error *err = own->err;
     bool ok = false;
@@ -30,7 +32,7 @@ static bool end_form(rg_schemas *s, rg_form *own, uint32_t root, bool try, rg_df
     own->root = root;
     if (!own->failed) {
         bool refined = rg_form_refine(own, &every);
-        ok = refined ? rg_dfa_of(own, own, out) : own->node && own->node[own->root].dead; /* dead: nothing matches */
+        ok = refined ? rg_dfa_of(own, own, anchored, out) : own->node && own->node[own->root].dead; /* dead: nothing matches */
     }
     if (!ok && (!try || err->code == RG_E_INPUT || err->code == RG_E_MEMORY))
         rg_form_fail(s->f, err->code, "%s", err->text);
@@ -38,31 +40,62 @@ static bool end_form(rg_schemas *s, rg_form *own, uint32_t root, bool try, rg_df
     return ok;
 }
 
-/* *d becomes what it and `other` (taken) have in common, or what it has and other has not; the first of all is taken as
- * it is. */
-static bool narrow(rg_schemas *s, rg_dfa *d, rg_dfa *other, bool not_other, bool first)
+static bool end_form(rg_schemas *s, rg_form *own, uint32_t root, bool try, rg_dfa *out)
+{
+    return end_anchored(s, own, root, try, false, out);
+}
+
+bool rg_schema_narrow(rg_schemas *s, rg_dfa *d, const rg_dfa *other, bool not_other, bool first)
 {
     rg_dfa both = { 0 };
-    bool ok = first || rg_dfa_both(s->f, d, other, not_other, &both);
+    bool ok;
 
+    if (first && !not_other)
+        return rg_dfa_copy(s->f, other, d);
+    if (first && !rg_dfa_chars(s->f, d))
+        return false;
+    ok = rg_dfa_both(s->f, d, other, not_other, &both);
     rg_dfa_fini(d);
-    if (first) {
-        *d = *other;
-        *other = (rg_dfa){ 0 };
-    } else {
-        *d = both;
-    }
+    *d = both;
+    return ok;
+}
+
+/* The same; other is taken. */
+static bool narrow(rg_schemas *s, rg_dfa *d, rg_dfa *other, bool not_other, bool first)
+{
+    bool ok = rg_schema_narrow(s, d, other, not_other, first);
+
     rg_dfa_fini(other);
+    return ok;
+}
+
+bool rg_schema_words_table(rg_schemas *s, rg_literal *word, uint32_t n, rg_dfa *out)
+{
+    rg_error err = { 0 };
+    rg_list l = { 0 };
+    rg_form own;
+    bool ok;
+
+    rg_form_init(&own, &err);
+    for (uint32_t i = 0; i < n; i++)
+        rg_list_add(&own, &l, rg_object_text(&own, word[i].text, word[i].n));
+    ok = end_form(s, &own, rg_form_alt(&own, l.id, l.n), false, out);
+    rg_list_fini(&l);
+    if (ok)
+        rg_dfa_unquote(out);
     return ok;
 }
 
 static bool simple_table(rg_schemas *s, const char *pattern, size_t n, rg_dfa *out)
 {
+    bool within = rg_pattern_anchors_within(pattern, n);
     rg_error err = { 0 };
     rg_form own;
+    uint32_t root;
 
     rg_form_init(&own, &err);
-    return end_form(s, &own, rg_pattern(&own, pattern, n, RG_WRITE_JSON, false), false, out);
+    root = within ? rg_pattern_marked(&own, pattern, n) : rg_pattern(&own, pattern, n, RG_WRITE_JSON, false);
+    return end_anchored(s, &own, root, false, within, out);
 }
 
 static bool format_table(rg_schemas *s, const char *format, rg_dfa *out)
@@ -194,48 +227,156 @@ static text_list texts_of(rg_schemas *s, const rg_terms *t, const char *key, boo
     return l;
 }
 
-static uint32_t quoted(rg_form *f, uint32_t inside)
+uint32_t rg_schema_quoted(rg_form *f, uint32_t inside)
 {
     uint32_t quote = rg_form_str(f, "\"");
 
     return f->failed || inside == RG_NEVER ? RG_NEVER : RG_SEQ(f, quote, inside, quote);
 }
 
-static uint32_t by_table(rg_schemas *s, const text_list *patterns, const text_list *formats, uint32_t min, uint32_t max)
+static void use(bool *first)
 {
-    rg_dfa d = { 0 }, one = { 0 };
-    bool ok = true;
+    *first = false;
+}
 
-    for (uint32_t i = 0; i < patterns->n && ok; i++)
-        ok = pattern_table(s, patterns->text[i], &one) && narrow(s, &d, &one, false, i == 0);
-    for (uint32_t i = 0; i < formats->n && ok; i++)
-        ok = format_table(s, formats->text[i], &one) && narrow(s, &d, &one, false, i + patterns->n == 0);
+/* The strings that must not be. */
+static bool leave_out_texts(rg_schemas *s, const json_t *without, rg_dfa *d, bool *first)
+{
+    rg_literal *word = rg_array(json_array_size(without), sizeof *word);
+    rg_dfa words = { 0 };
+    uint32_t n = 0;
+    json_t *v;
+    size_t i;
+    bool ok = word != NULL;
+
+    if (!ok)
+        rg_form_fail(s->f, RG_E_MEMORY, "schema: out of memory");
+    json_array_foreach(without, i, v)
+        if (word && json_is_string(v))
+            word[n++] = (rg_literal){ json_string_value(v), json_string_length(v) };
+    if (n) {
+        ok = rg_schema_words_table(s, word, n, &words) && narrow(s, d, &words, true, *first);
+        use(first);
+    }
+    rg_free(word);
+    return ok;
+}
+
+/* The table of all strings that the terms allow, without their quotes; lengths are not looked at. */
+static bool string_table(rg_schemas *s, const rg_terms *t, const json_t *without, rg_dfa *d, bool *first)
+{
+    text_list patterns = texts_of(s, t, "pattern", false), formats = texts_of(s, t, "format", true);
+    text_list not = texts_of(s, t, RG_NOT_PATTERN, false);
+    rg_dfa one = { 0 };
+    bool ok = !s->f->failed;
+
+    *d = (rg_dfa){ 0 };
+    *first = true;
+    for (uint32_t i = 0; i < patterns.n && ok; i++, use(first)) {
+        const rg_dfa *table = rg_schema_table(s, patterns.text[i]);
+        ok = table && rg_schema_narrow(s, d, table, false, *first);
+    }
+    for (uint32_t i = 0; i < formats.n && ok; i++, use(first))
+        ok = format_table(s, formats.text[i], &one) && narrow(s, d, &one, false, *first);
+    for (uint32_t i = 0; i < not.n && ok; i++, use(first)) {
+        const rg_dfa *table = rg_schema_table(s, not.text[i]);
+        ok = table && rg_schema_narrow(s, d, table, true, *first);
+    }
+    return ok && leave_out_texts(s, without, d, first);
+}
+
+bool rg_schema_string_table(rg_schemas *s, const rg_terms *t, rg_dfa *out)
+{
+    rg_error err = { 0 };
+    rg_form own;
+    bool ok;
+
+    rg_form_init(&own, &err);
+    ok = end_form(s, &own, rg_schema_one_way(s, t, &own), false, out);
+    if (ok)
+        rg_dfa_unquote(out);
+    return ok;
+}
+
+static uint32_t by_table(rg_schemas *s, const rg_terms *t, const json_t *without, uint32_t min, uint32_t max)
+{
+    bool first, ok;
+    rg_dfa d, chars = { 0 };
+
+    ok = string_table(s, t, without, &d, &first);
     if (ok && (min || max != RG_FOREVER))
-        ok = rg_dfa_chars(s->f, &one) && narrow(s, &d, &one, false, false);
+        ok = rg_dfa_chars(s->f, &chars) && narrow(s, &d, &chars, false, first);
     if (ok)
         return rg_dfa_word_node(s->f, &d, min, max);
     rg_dfa_fini(&d);
     return RG_NEVER;
 }
 
-uint32_t rg_schema_string(rg_schemas *s, const rg_terms *t)
+static bool has_text(const json_t *list)
+{
+    json_t *v;
+    size_t i;
+
+    json_array_foreach(list, i, v)
+        if (json_is_string(v))
+            return true;
+    return false;
+}
+
+uint32_t rg_schema_string(rg_schemas *s, const rg_terms *t, const json_t *without)
 {
     text_list patterns = texts_of(s, t, "pattern", false), formats = texts_of(s, t, "format", true);
+    text_list not = texts_of(s, t, RG_NOT_PATTERN, false);
     uint32_t min = rg_schema_count(s, t, "minLength", true, 0), n = patterns.n + formats.n;
     uint32_t max = rg_schema_count(s, t, "maxLength", false, RG_FOREVER);
     const char *one = patterns.n ? patterns.text[0] : NULL;
     uint32_t character = s->one_way ? rg_chars_any(s->f, RG_WRITE_JSON) : s->parts.string_char;
+    bool excluded = not.n || has_text(without);
 
     if (min > max || s->f->failed)
         return RG_NEVER;
-    if (!n && !min && max == RG_FOREVER)
+    if (!n && !excluded && !min && max == RG_FOREVER)
         return s->parts.string;
-    if (!n)
-        return quoted(s->f, rg_form_rep(s->f, character, min, max));
-    if (n > 1 || min || max != RG_FOREVER || (one && looks_ahead(one)))
-        return quoted(s->f, by_table(s, &patterns, &formats, min, max));
-    return quoted(s->f, one ? rg_pattern(s->f, one, strlen(one), RG_WRITE_JSON, false)
-                            : rg_json_format(s->f, formats.text[0]));
+    if (!n && !excluded)
+        return rg_schema_quoted(s->f, rg_form_rep(s->f, character, min, max));
+    if (n > 1 || excluded || min || max != RG_FOREVER ||
+        (one && (looks_ahead(one) || rg_pattern_anchors_within(one, strlen(one)))))
+        return rg_schema_quoted(s->f, by_table(s, t, without, min, max));
+    return rg_schema_quoted(s->f, one ? rg_pattern(s->f, one, strlen(one), RG_WRITE_JSON, false)
+                                      : rg_json_format(s->f, formats.text[0]));
+}
+
+/* ---- tables that are kept ---------------------------------------------------------------------------------------- */
+
+const rg_dfa *rg_schema_table(rg_schemas *s, const char *pattern)
+{
+    int at = rg_dict_get(s->table_of, pattern, strlen(pattern));
+    rg_dfa **all, *d;
+
+    if (at >= 0)
+        return s->table[at];
+    d = rg_zalloc(sizeof *d);
+    all = d && s->n_tables < MOST_TABLES ? rg_resize_array(s->table, s->n_tables + 1, sizeof *all) : NULL;
+    if (!all || !rg_dict_put(s->table_of, pattern, strlen(pattern), (int)s->n_tables)) {
+        rg_form_fail(s->f, s->n_tables < MOST_TABLES ? RG_E_MEMORY : RG_E_LIMIT,
+                     "schema: more than %d patterns, or no memory for them", MOST_TABLES);
+        s->table = all ? all : s->table;
+        rg_free(d);
+        return NULL;
+    }
+    s->table = all;
+    s->table[s->n_tables++] = d;
+    return pattern_table(s, pattern, d) ? d : NULL;
+}
+
+void rg_schema_tables_fini(rg_schemas *s)
+{
+    for (uint32_t i = 0; i < s->n_tables; i++) {
+        rg_dfa_fini(s->table[i]);
+        rg_free(s->table[i]);
+    }
+    rg_free(s->table);
+    rg_dict_free(s->table_of);
 }
 
 /* A text as JSON writes it, in a table of such texts without their quotes. */
@@ -253,28 +394,11 @@ static bool in_table(rg_schemas *s, const rg_dfa *d, const char *text)
     return state != RG_DFA_DEAD && d->ends[state] & RG_DFA_ENDS;
 }
 
-bool rg_schema_matches(rg_schemas *s, const rg_terms *t, const char *text)
-{
-    text_list patterns = texts_of(s, t, "pattern", false);
-    bool all = true;
-
-    for (uint32_t i = 0; i < patterns.n && all && !s->f->failed; i++) {
-        if (s->tabled != patterns.text[i]) { /* of many values with one pattern, the first makes its table */
-            rg_dfa_fini(&s->table);
-            s->tabled = pattern_table(s, patterns.text[i], &s->table) ? patterns.text[i] : NULL;
-        }
-        all = in_table(s, &s->table, text);
-    }
-    return all;
-}
-
 bool rg_schema_found(rg_schemas *s, const char *pattern, const char *text)
 {
-    rg_dfa d;
-    bool found = pattern_table(s, pattern, &d) && in_table(s, &d, text);
+    const rg_dfa *d = rg_schema_table(s, pattern);
 
-    rg_dfa_fini(&d);
-    return found;
+    return d && in_table(s, d, text);
 }
 
 /* ---- multiples --------------------------------------------------------------------------------------------------- */
@@ -449,6 +573,71 @@ uint32_t rg_schema_short_number(rg_schemas *s, const rg_terms *t)
     rg_form_init(&own, &err);
     ok = end_form(s, &own, rg_schema_number(s, &own, t, false, false), false, &bounded);
     ok = ok && narrow(s, &d, &bounded, false, false);
+    if (ok)
+        return rg_dfa_word_node(s->f, &d, 0, RG_FOREVER);
+    rg_dfa_fini(&d);
+    return RG_NEVER;
+}
+
+/* All ways to write a number in decimals without an exponent, as a pattern. */
+static void spellings(rg_buf *b, const json_t *v)
+{
+    char text[64];
+    size_t n;
+
+    if (json_is_integer(v))
+        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(v));
+    else
+        for (int digits = 0; digits <= 17; digits++) {
+            snprintf(text, sizeof text, "%.*f", digits, fmod(json_real_value(v), 1e20));
+            if (strtod(text, NULL) == json_real_value(v))
+                break;
+        }
+    n = strlen(text);
+    rg_buf_str(b, json_number_value(v) == 0 ? "|-?" : "|");
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '.')
+            rg_buf_str(b, "\\");
+        rg_buf_add(b, &text[i], 1);
+    }
+    rg_buf_str(b, strchr(text, '.') ? "0*" : "(?:\\.0+)?");
+}
+
+/* Reals that are integers, and the numbers that must not be. */
+static bool leave_out_numbers(rg_schemas *s, uint32_t types, const json_t *without, rg_dfa *d)
+{
+    rg_dfa words = { 0 };
+    rg_buf b;
+    json_t *v;
+    size_t i;
+    bool ok;
+
+    rg_buf_init(&b, RG_PATTERN_BYTES);
+    rg_buf_str(&b, types & RG_TYPE_INTEGER ? "^(?:x" : "^(?:-?\\d+(?:\\.0+)?"); /* x: no number */
+    json_array_foreach(without, i, v)
+        if (json_is_number(v))
+            spellings(&b, v);
+    ok = rg_buf_str(&b, ")$");
+    if (!ok)
+        rg_schema_cannot(s, "so many numbers that must not be");
+    ok = ok && simple_table(s, b.data, b.n, &words) && narrow(s, d, &words, true, false);
+    rg_buf_fini(&b);
+    return ok;
+}
+
+uint32_t rg_schema_numbers_without(rg_schemas *s, const rg_terms *t, uint32_t types, const json_t *without)
+{
+    rg_error err = { 0 };
+    rg_form own;
+    rg_dfa d;
+    bool whole = !(types & RG_TYPE_REAL), ok;
+
+    if (rg_schema_has_multiple(t)) {
+        rg_schema_cannot(s, "'multipleOf' together with numbers that must not be");
+        return RG_NEVER;
+    }
+    rg_form_init(&own, &err);
+    ok = end_form(s, &own, rg_schema_number(s, &own, t, whole, true), false, &d) && leave_out_numbers(s, types, without, &d);
     if (ok)
         return rg_dfa_word_node(s->f, &d, 0, RG_FOREVER);
     rg_dfa_fini(&d);

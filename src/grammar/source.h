@@ -24,6 +24,10 @@ uint32_t rg_schema(rg_form *f, const char *text, size_t n);
 
 /* whole: the text matches from end to end.  Otherwise something in it does, as a schema's "pattern" asks. */
 uint32_t rg_pattern(rg_form *f, const char *text, size_t n, rg_writing how, bool whole);
+/* True if an anchor stands elsewhere than at the ends of the expression or of its outermost alternatives.  Then only
+ * rg_pattern_marked can say what the pattern is found in: as JSON, with RG_DFA_BEGINS and RG_DFA_ENDED for anchors. */
+bool rg_pattern_anchors_within(const char *text, size_t n);
+uint32_t rg_pattern_marked(rg_form *f, const char *text, size_t n);
 
 /* ---- groups: alternatives of sequences, nested ---- */
 typedef struct rg_group_level {
