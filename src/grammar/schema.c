@@ -65,7 +65,7 @@ static int count_meaning(json_t *schema)
     int n = 0;
 
     json_object_foreach(schema, key, v)
-        n += !json_is_null(v) && bsearch(key, meaning, RG_LEN(meaning), sizeof *meaning, by_name);
+        n += (!json_is_null(v) || !strcmp(key, "const")) && bsearch(key, meaning, RG_LEN(meaning), sizeof *meaning, by_name);
     return n;
 }
 
@@ -265,35 +265,68 @@ static uint32_t nullable(rg_schemas *s, const rg_terms *t)
     return RG_ALT(s->f, rg_schema_node(s, &other), rg_schema_node(s, &null));
 }
 
-/* The first term that has branches which are not dealt with. */
+/* A term that has branches which are not dealt with. */
 typedef struct fork {
     uint32_t at;
     uint64_t which;
     json_t *list;
+    size_t n_possible;
     bool impossible[MOST_BRANCHES]; /* no value satisfies the branch and the terms */
 } fork;
 
-static bool find_fork(rg_schemas *s, const rg_terms *t, fork *k)
+static void look_at_branches(rg_schemas *s, const rg_terms *t, fork *k)
 {
-    *k = (fork){ 0 };
-    for (k->at = 0; k->at < t->n && !k->list; k->at += !k->list) {
-        const rg_term *term = &t->term[k->at];
-        json_t *any = rg_schema_get(term->schema, "anyOf"), *one = rg_schema_get(term->schema, "oneOf");
-        if (any && !(term->done & RG_DONE_ANY))
-            k->list = any, k->which = RG_DONE_ANY;
-        else if (one && !(term->done & RG_DONE_ONE))
-            k->list = one, k->which = RG_DONE_ONE;
+    k->n_possible = 0;
+    for (size_t i = 0; i < json_array_size(k->list); i++) {
+        bool impossible = false;
+        for (uint32_t n = 0; i < MOST_BRANCHES && n < t->n && !impossible && !s->f->failed; n++)
+            impossible = rg_schema_disjoint(s, t, json_array_get(k->list, i), t->term[n].schema);
+        if (i < MOST_BRANCHES)
+            k->impossible[i] = impossible;
+        k->n_possible += !impossible;
     }
-    if (!k->list)
-        return false;
-    if (!json_array_size(k->list))
-        rg_schema_bad(s, "'anyOf' or 'oneOf' is not a list of schemas");
-    if (k->which == RG_DONE_ONE && json_array_size(k->list) > MOST_BRANCHES)
-        rg_schema_cannot(s, "'oneOf' of more than %d schemas: use 'anyOf'", MOST_BRANCHES);
-    for (size_t i = 0; i < json_array_size(k->list) && i < MOST_BRANCHES; i++)
-        for (uint32_t n = 0; n < t->n && !k->impossible[i] && !s->f->failed; n++)
-            k->impossible[i] = rg_schema_disjoint(s, t, json_array_get(k->list, i), t->term[n].schema);
-    return !s->f->failed;
+}
+
+/* True if every value of the terms satisfies a branch of this anyOf. */
+static bool holds_anyway(rg_schemas *s, const rg_terms *t, const json_t *list)
+{
+    json_t *branch;
+    size_t i;
+
+    json_array_foreach(list, i, branch)
+        if (i < MOST_BRANCHES && rg_schema_implied(s, t, branch))
+            return true;
+    return false;
+}
+
+/* Of the terms' branches those that leave the fewest ways, so that what follows from the others is known soon; an anyOf
+ * that holds anyway counts as dealt with.  False: there are none. */
+static bool find_fork(rg_schemas *s, rg_terms *t, fork *best)
+{
+    static const struct {
+        const char *key;
+        uint64_t done;
+    } of[] = { { "anyOf", RG_DONE_ANY }, { "oneOf", RG_DONE_ONE } };
+
+    best->list = NULL;
+    for (uint32_t i = 0; i < t->n; i++)
+        for (size_t k = 0; k < RG_LEN(of) && !s->f->failed; k++) {
+            fork one = { .at = i, .which = of[k].done, .list = rg_schema_get(t->term[i].schema, of[k].key) };
+            if (!one.list || t->term[i].done & one.which)
+                continue;
+            if (!json_array_size(one.list))
+                rg_schema_bad(s, "'%s' is not a list of schemas", of[k].key);
+            if (one.which == RG_DONE_ONE && json_array_size(one.list) > MOST_BRANCHES)
+                rg_schema_cannot(s, "'oneOf' of more than %d schemas: use 'anyOf'", MOST_BRANCHES);
+            if (one.which == RG_DONE_ANY && holds_anyway(s, t, one.list)) {
+                t->term[i].done |= RG_DONE_ANY;
+                continue;
+            }
+            look_at_branches(s, t, &one);
+            if (!best->list || one.n_possible < best->n_possible)
+                *best = one;
+        }
+    return best->list && !s->f->failed;
 }
 
 /* Of oneOf: that no other branch holds beside this one. */
@@ -316,13 +349,13 @@ static void exclude_others(rg_schemas *s, const rg_terms *t, const fork *k, size
 }
 
 /* One node per branch of the first term that has any; 0: none has. */
-static uint32_t branches(rg_schemas *s, const rg_terms *t)
+static uint32_t branches(rg_schemas *s, rg_terms *t)
 {
     json_t *branch;
     rg_list l = { 0 };
     uint32_t made;
     size_t i;
-    fork k;
+    fork k = { 0 };
 
     if (!find_fork(s, t, &k))
         return s->f->failed ? RG_NEVER : 0;

@@ -111,6 +111,8 @@ int rg_schema_compare(const json_t *a, const json_t *b);             /* of numbe
 bool rg_schema_equal(const json_t *a, const json_t *b);              /* as JSON Schema says: 1 is 1.0 */
 /* True if it is certain that no value satisfies both; the value has what `with` (or NULL) requires. */
 bool rg_schema_disjoint(rg_schemas *s, const rg_terms *with, json_t *a, json_t *b);
+/* True if it is certain that every value which satisfies the terms satisfies this schema. */
+bool rg_schema_implied(rg_schemas *s, const rg_terms *t, json_t *schema);
 
 /* ---- schema_not.c: what is returned belongs to s; NULL and a failure ---- */
 

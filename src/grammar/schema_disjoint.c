@@ -4,7 +4,7 @@
 
 #include "grammar/schema.h"
 
-enum { MOST_DEPTH = 5, MOST_BRANCHES = 24, MOST_VALUES = 64, MOST_LOOKS = 1 << 20 /* of one schema */ };
+enum { MOST_DEPTH = 5, MOST_BRANCHES = 24, MOST_VALUES = 64, MOST_LOOKS = 1 << 18 /* of one schema */ };
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
@@ -105,7 +105,7 @@ static bool is_needed(const rg_terms *with, const json_t *a, const json_t *b, co
     for (uint32_t i = 0; with && i < with->n; i++)
         if (is_required(with->term[i].schema, name))
             return true;
-    return is_required(a, name) || is_required(b, name);
+    return (a && is_required(a, name)) || (b && is_required(b, name));
 }
 
 /* What a schema says of this property; NULL: nothing, or not by its name alone. */
@@ -207,4 +207,75 @@ static bool disjoint(rg_schemas *s, const rg_terms *with, json_t *a, json_t *b, 
 bool rg_schema_disjoint(rg_schemas *s, const rg_terms *with, json_t *a, json_t *b)
 {
     return disjoint(s, with, a, b, 0);
+}
+
+/* ---- what holds anyway ------------------------------------------------------------------------------------------- */
+
+/* True if some term says that this property cannot be, or of one that is there: that it is nothing of a schema. */
+static bool property_implied(rg_schemas *s, const rg_terms *t, const char *name, json_t *schema)
+{
+    json_t *negated = rg_schema_get(schema, RG_NEGATE);
+
+    for (uint32_t i = 0; i < t->n; i++) {
+        json_t *own = property_of(t->term[i].schema, name);
+        if (!own)
+            continue;
+        if (json_is_false(own) || (negated && disjoint(s, NULL, own, negated, 1)))
+            return true;
+    }
+    return false;
+}
+
+/* True if the terms require a property that is none of these. */
+static bool requires_other(const rg_terms *t, const json_t *names)
+{
+    json_t *name;
+    size_t k;
+
+    RG_EACH(t, i, "required", list)
+        json_array_foreach(list, k, name)
+            if (json_is_string(name) && !json_object_get(names, json_string_value(name)))
+                return true;
+    return false;
+}
+
+static bool keyword_implied(rg_schemas *s, const rg_terms *t, json_t *schema, const char *key, json_t *v)
+{
+    rg_terms one = { .n = 1, .term = { { schema, 0 } } };
+    const char *name;
+    json_t *sub;
+    size_t i;
+
+    if (!strcmp(key, "type"))
+        return !(rg_schema_types(s, t) & ~rg_schema_types(s, &one));
+    if (!strcmp(key, RG_OTHER_THAN))
+        return requires_other(t, v);
+    if (!strcmp(key, "required")) {
+        json_array_foreach(v, i, sub)
+            if (!json_is_string(sub) || !is_needed(t, NULL, NULL, json_string_value(sub)))
+                return false;
+        return true;
+    }
+    if (strcmp(key, "properties") != 0)
+        return false;
+    json_object_foreach(v, name, sub)
+        if (!property_implied(s, t, name, sub))
+            return false;
+    return true;
+}
+
+bool rg_schema_implied(rg_schemas *s, const rg_terms *t, json_t *schema)
+{
+    const char *key;
+    json_t *v;
+
+    for (uint32_t i = 0; i < t->n; i++)
+        if (schema == t->term[i].schema && !t->term[i].done)
+            return true;
+    if (!json_is_object(schema) || ++s->n_looks > MOST_LOOKS)
+        return json_is_true(schema);
+    json_object_foreach(schema, key, v)
+        if (!keyword_implied(s, t, schema, key, v))
+            return false;
+    return json_object_size(schema) > 0;
 }

@@ -133,6 +133,38 @@ static bool is_any(const json_t *schema)
     return json_is_true(schema) || (json_is_object(schema) && !json_object_size(schema));
 }
 
+/* The schema whose opposite is looked at where it speaks of a property's value: of values with parts only the type, since
+ * the opposites of parts of parts are too many.  NULL: it says nothing of the type. */
+static json_t *outline(rg_schemas *s, json_t *schema)
+{
+    static const char *const parts[] = { "additionalProperties", "allOf", "anyOf", "dependencies", "if", "items", "oneOf",
+                                         "patternProperties", "properties", "required" };
+    rg_terms one = { .n = 1 };
+    uint32_t types;
+
+    for (int i = 0; i < 8 && json_is_object(schema) && json_object_size(schema) == 1 && rg_schema_get(schema, "$ref"); i++)
+        schema = rg_schema_target(s, schema);
+    if (!json_is_object(schema))
+        return json_incref(schema);
+    for (size_t i = 0; i < RG_LEN(parts); i++)
+        if (rg_schema_get(schema, parts[i])) {
+            one = (rg_terms){ .n = 1, .term = { { schema, 0 } } };
+            types = rg_schema_types(s, &one);
+            return types == RG_TYPE_ANY ? NULL : json_pack("{s:o}", "type", names_of_types(types));
+        }
+    return json_incref(schema);
+}
+
+static void not_property(alternatives *a, const char *key, json_t *schema)
+{
+    json_t *negated = is_any(schema) ? NULL : outline(a->s, schema);
+
+    if (negated)
+        add(a, json_pack("{s:s,s:[s],s:{s:{s:o}}}", "type", "object", "required", key, "properties", key, RG_NEGATE, negated));
+    else if (!is_any(schema))
+        a->left_out = "properties";
+}
+
 static void not_objects(alternatives *a, json_t *schema)
 {
     json_t *names = rg_schema_get(schema, "required"), *name, *properties = rg_schema_get(schema, "properties"), *sub;
@@ -145,8 +177,7 @@ static void not_objects(alternatives *a, json_t *schema)
         if (json_is_string(name))
             add(a, json_pack("{s:s,s:{s:b}}", "type", "object", "properties", json_string_value(name), 0));
     json_object_foreach(properties, key, sub)
-        if (!is_any(sub))
-            add(a, json_pack("{s:s,s:[s],s:{s:{s:O}}}", "type", "object", "required", key, "properties", key, RG_NEGATE, sub));
+        not_property(a, key, sub);
     if (patterns)
         a->left_out = "patternProperties";
     if (json_is_false(others) && !patterns)
