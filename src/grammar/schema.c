@@ -71,27 +71,24 @@ static int count_meaning(json_t *schema)
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
+/* What a schema that is a reference and nothing else leads to; NULL and a failure. */
+static json_t *skip_references(rg_schemas *s, json_t *schema)
+{
+    for (int i = 0; i < MOST_HOPS && json_is_object(schema) && rg_schema_get(schema, "$ref") && count_meaning(schema) == 1; i++)
+        schema = rg_schema_target(s, schema);
+    return schema;
+}
+
 void rg_terms_add(rg_schemas *s, rg_terms *t, json_t *schema, uint64_t done)
 {
-    int n_says;
-
+    schema = done || s->f->failed ? schema : skip_references(s, schema);
     if (json_is_true(schema) || s->f->failed)
         return;
     if (!json_is_object(schema) && !json_is_false(schema)) {
         rg_schema_bad(s, "a schema must be an object, true or false");
         return;
     }
-    n_says = count_meaning(schema);
-    for (int i = 0; !done && i < MOST_HOPS && n_says == 1 && rg_schema_get(schema, "$ref"); i++) {
-        schema = rg_schema_target(s, schema); /* a reference and nothing else */
-        if (!json_is_object(schema)) {
-            if (schema)
-                rg_terms_add(s, t, schema, 0);
-            return;
-        }
-        n_says = count_meaning(schema);
-    }
-    if (json_is_object(schema) && !n_says)
+    if (json_is_object(schema) && !count_meaning(schema))
         return;
     for (uint32_t i = 0; i < t->n; i++)
         if (t->term[i].schema == schema && t->term[i].done == done)
@@ -183,8 +180,10 @@ static void add_parts(rg_schemas *s, flat *l, json_t *schema)
     }
     if (list && !json_array_size(list))
         rg_schema_bad(s, "'allOf' is not a list of schemas");
-    json_array_foreach(list, k, sub)
+    json_array_foreach(list, k, sub) {
+        refuse_cycle(s, l, l->at, skip_references(s, sub));
         rg_terms_add(s, &l->all, sub, 0);
+    }
     if (not && (sub = rg_schema_not(s, not, &left_out))) {
         if (json_is_false(sub) && left_out)
             rg_schema_cannot(s, "'not' of a schema with '%s' is not supported", left_out);
