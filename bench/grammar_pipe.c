@@ -1,6 +1,7 @@
 /* grammar_pipe.c -- grammars for a script that compares them with others': a line of JSON in, a line out.
  *
- * In: { "kind": "gbnf" | "regex" | "choice" | "json" | "schema", "source": text, "texts": [...], "generate": n, "seed": n }.
+ * In: { "kind": "gbnf" | "regex" | "choice" | "json" | "schema" | "lark", "source": text, "open": bool, "texts": [...],
+ * "generate": n, "seed": n }; open: open_objects.
  * Out: { "error": text, "code": n }, or { "accepts": [true, ...], "texts": [...] }: which texts are whole answers, and n
  * answers found by taking allowed ids at random.  The vocabulary is all bytes and a few words. */
 #define _GNU_SOURCE
@@ -87,7 +88,7 @@ static char *generate(rg_grammar *g, rg_rng *r, size_t *n)
 
 static json_t *answer(const rg_grammar_vocab *v, json_t *q)
 {
-    static const char *const kinds[] = { "gbnf", "regex", "choice", "json", "schema" };
+    static const char *const kinds[] = { "gbnf", "regex", "choice", "json", "schema", "lark" };
     const char *kind = json_string_value(json_object_get(q, "kind"));
     json_t *source = json_object_get(q, "source"), *text, *out = json_object(), *list = json_array();
     rg_rng r = { .seed = (uint64_t)json_integer_value(json_object_get(q, "seed")) };
@@ -96,10 +97,11 @@ static json_t *answer(const rg_grammar_vocab *v, json_t *q)
     rg_grammar *g;
     size_t i;
 
-    while (k < 4 && strcmp(kinds[k], kind))
+    while (k < 5 && strcmp(kinds[k], kind))
         k++;
     g = rg_grammar_compile(v, &(rg_grammar_source){ (rg_grammar_kind)k, json_string_value(source),
-                                                json_string_length(source), NULL }, &err);
+                                                json_string_length(source),
+                                                .open_objects = json_is_true(json_object_get(q, "open")) }, &err);
     if (!g) {
         json_object_set_new(out, "error", json_string(err.text));
         json_object_set_new(out, "code", json_integer(err.code));

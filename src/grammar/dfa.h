@@ -37,8 +37,8 @@ static inline uint16_t rg_dfa_next(const rg_dfa *d, uint16_t state, uint8_t byte
 }
 
 /* All give false and a failure of f, or *out, which is the caller's. */
-/* Of the root.  anchored: before a text any number of RG_DFA_BEGINS may have been, and after it RG_DFA_ENDED; they are no
- * part of it. */
+/* Of the root.  anchored: before a text any number of RG_DFA_BEGINS may have been, and after it RG_DFA_ENDED; they are
+ * no part of it. */
 bool rg_dfa_of(rg_form *f, const rg_form *refined, bool anchored, rg_dfa *out);
 /* What is in both, or in a and not in b.  a and b stay. */
 bool rg_dfa_both(rg_form *f, const rg_dfa *a, const rg_dfa *b, bool not_b, rg_dfa *out);

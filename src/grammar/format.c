@@ -34,6 +34,20 @@
 #define DAYS "(?:" N "D|" N "M(?:" N "D)?|" N "Y(?:" N "M(?:" N "D)?)?)"
 #define HOURS "(?:" N "H(?:" N "M(?:" N "S)?)?|" N "M(?:" N "S)?|" N "S)"
 
+/* Of regular expressions those that every dialect takes: groups two deep, no lookaround, no reference back. */
+#define R_CHAR "(?:[A-Za-z0-9_ ,:;=!@#%&<>/\"'~`-]|\\\\[dDwWsS.*+?^$()\\[\\]{}|/\\\\-]|\\.)"
+#define R_SET "\\[\\^?(?:[A-Za-z0-9_]|[A-Za-z]-z|0-9|\\\\[dws.\\\\-])+\\]"
+#define R_TIMES "(?:[*+?]|\\{[1-9]\\d?\\}|\\{[0-9],[1-9]\\d\\})?"
+#define R_ROW(atom) "(?:(?:" atom ")" R_TIMES ")*"
+#define R_ANY(atom) R_ROW(atom) "(?:\\|" R_ROW(atom) ")*"
+#define R_ATOM R_CHAR "|" R_SET
+#define R_GROUP(inner) R_ATOM "|\\((?:\\?:)?" R_ANY(inner) "\\)"
+#define REGEX "\\^?" R_ANY(R_GROUP(R_GROUP(R_ATOM))) "\\$?"
+#define TOKEN "(?:[^/~\"\\\\\\x00-\\x1f]|~[01])*"
+#define TEMPLATE                                                                                                       \
+    "(?:[A-Za-z0-9._~:/?#@!$&'()*+,;=-]|%" X X                                                                         \
+    "|\\{[+#./;?&]?[A-Za-z_][A-Za-z0-9_]*\\*?(?:,[A-Za-z_][A-Za-z0-9_]*\\*?)*\\})*"
+
 static const struct {
     const char *name, *pattern;
 } formats[] = {
@@ -60,6 +74,10 @@ static const struct {
     { "uri-reference", URI },
     { "iri", URI },
     { "iri-reference", URI },
+    { "json-pointer", "(?:/" TOKEN ")*" },
+    { "relative-json-pointer", "(?:0|[1-9]\\d{0,8})(?:#|(?:/" TOKEN ")*)" },
+    { "uri-template", TEMPLATE },
+    { "regex", REGEX },
 };
 
 /* NULL: the format is not known. */
@@ -69,6 +87,18 @@ static const char *pattern_of(const char *format)
         if (!strcmp(formats[i].name, format))
             return formats[i].pattern;
     return NULL;
+}
+
+bool rg_json_formats_differ(const char *a, const char *b)
+{
+    static const char *const apart[] = { "date", "time", "date-time", "uuid", "ipv4", "ipv6", "email" };
+    bool in_a = false, in_b = false;
+
+    for (size_t i = 0; i < RG_LEN(apart); i++) {
+        in_a |= !strcmp(a, apart[i]);
+        in_b |= !strcmp(b, apart[i]);
+    }
+    return in_a && in_b && strcmp(a, b) != 0;
 }
 
 bool rg_json_has_format(const char *format)

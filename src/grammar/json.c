@@ -15,7 +15,9 @@ enum { INDENT = 20 }; /* blanks after a line end, at most */
 
 json_t *rg_grammar_json(rg_form *f, const char *name, const char *text, size_t n)
 {
-    rg_json_limits limits = { .bytes = rg_json_budget(n, RG_JSON_TIMES), .depth = RG_JSON_NESTING, .values = RG_JSON_PARTS };
+    rg_json_limits limits = { .bytes = rg_json_budget(n, RG_JSON_TIMES),
+                              .depth = RG_JSON_NESTING,
+                              .values = RG_JSON_PARTS };
     size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
     json_error_t why = { 0 };
     rg_error err;
@@ -160,8 +162,10 @@ bool rg_json_parts_make(rg_form *f, rg_json_parts *p)
     p->number = rg_json_number(f, (rg_json_bound){ 0 }, (rg_json_bound){ 0 });
     p->value = rg_form_ref(f, "value", 5);
     p->array = rg_json_array(f, p, &(rg_array_spec){ NULL, 0, p->value, 0, RG_FOREVER });
-    p->object = rg_object_new(f, &(rg_object_spec){ .max = RG_FOREVER, .other = &(rg_object_other){ p->string, p->value },
-                                                    .n_others = 1, .space = p->space });
+    p->object = rg_object_new(f, &(rg_object_spec){ .max = RG_FOREVER,
+                                                    .other = &(rg_object_other){ p->string, p->value },
+                                                    .n_others = 1,
+                                                    .space = p->space });
     rg_form_bind(f, p->value, RG_ALT(f, p->object, p->array, p->string, p->number, p->boolean, p->null));
     return !f->failed;
 }

@@ -35,7 +35,8 @@ typedef struct rg_array_spec {
 } rg_array_spec;
 uint32_t rg_json_array(rg_form *f, const rg_json_parts *p, const rg_array_spec *spec);
 
-bool rg_json_has_format(const char *format); /* it is known */
+bool rg_json_has_format(const char *format);
+bool rg_json_formats_differ(const char *a, const char *b); /* no text has both */ /* it is known */
 /* The inside of a string in a known format, quotes excluded. */
 uint32_t rg_json_format(rg_form *f, const char *format);
 

@@ -2,6 +2,8 @@
  *
  * Bounds are texts; what is written is compared with them digit by digit.  A reader will round to a double, which must
  * not move a number across its bound: near one, a number has at most as many digits as a double tells apart. */
+#include <stdio.h>
+
 #include "grammar/json.h"
 
 enum { DIGITS = 15, LONG = 40 };
@@ -234,10 +236,34 @@ static uint32_t behind_both(rg_form *f, const decimal *low, const decimal *high)
     return left ? point(f, between(f, low, high, 0, left), false) : RG_NEVER;
 }
 
+/* Whole parts from low to high, each with as many digits behind the point as make DIGITS in all: a reader that rounds
+ * them does not come to a bound. */
+static uint32_t between_wholes(rg_form *f, const char *low, const char *high)
+{
+    size_t from = strlen(low), to = strlen(high);
+    uint32_t made = RG_NEVER;
+
+    for (size_t n = from; n <= to; n++) {
+        char least[DIGITS + 8], most[DIGITS + 8];
+        uint32_t left;
+
+        if (n + 1 > sizeof least)
+            break;
+        snprintf(least, sizeof least, "1%0*d", (int)n - 1, 0);
+        least[n] = 0;
+        memset(most, '9', n);
+        most[n] = 0;
+        left = room_after(least);
+        made = RG_ALT(f, made, RG_SEQ(f, whole(f, n == from ? low : least, n == to ? high : most),
+                                      left ? point(f, digits(f, 1, left), true) : RG_EMPTY));
+    }
+    return made;
+}
+
 /* Magnitudes, with fractions, between a lower bound and a higher one that may not be. */
 static uint32_t fractions(rg_form *f, decimal low, decimal high)
 {
-    uint32_t left = high.is ? room_after(high.whole) : DIGITS, at_low, at_high, inner, any;
+    uint32_t at_low, at_high = RG_NEVER, inner;
     decimal from = low, to = high;
     int order;
 
@@ -249,12 +275,12 @@ static uint32_t fractions(rg_form *f, decimal low, decimal high)
         if (order == 0)
             return RG_SEQ(f, rg_form_str(f, low.whole), behind_both(f, &low, &high));
         next_whole(to.whole, false);
+        at_high = RG_SEQ(f, rg_form_str(f, high.whole), behind_high(f, &high));
     }
     next_whole(from.whole, true);
-    any = left ? point(f, digits(f, 1, left), true) : RG_EMPTY;
-    inner = RG_SEQ(f, whole(f, from.whole, high.is ? to.whole : NULL), any);
+    inner = high.is ? between_wholes(f, from.whole, to.whole)
+                    : RG_SEQ(f, whole(f, from.whole, NULL), point(f, digits(f, 1, DIGITS), true));
     at_low = RG_SEQ(f, rg_form_str(f, low.whole), behind_low(f, &low));
-    at_high = high.is ? RG_SEQ(f, rg_form_str(f, high.whole), behind_high(f, &high)) : RG_NEVER;
     return RG_ALT(f, at_low, inner, at_high);
 }
 

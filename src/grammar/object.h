@@ -37,7 +37,7 @@ typedef struct rg_prop {
 
 /* Keys that are not declared. */
 typedef struct rg_object_other {
-    uint32_t key;   /* their form, quotes included; NEVER, if there is only this kind: any string that is not declared */
+    uint32_t key; /* their form, quotes included; NEVER, if there is only this kind: any string that is not declared */
     uint32_t value; /* what follows the key; in a spec only the value */
 } rg_object_other;
 

@@ -16,6 +16,7 @@ typedef struct parser {
     rg_writing how;
     bool whole, start, end; /* of the present alternative: anchored */
     bool marks;             /* anchors are bytes */
+    uint32_t any;           /* any text, one node for all alternatives; 0: not made yet */
     bool atom;              /* the last item can be repeated */
     rg_groups groups;
 } parser;
@@ -233,24 +234,38 @@ static void open_group(parser *p)
 
 static uint32_t any_text(parser *p)
 {
-    uint32_t one = rg_chars_any(p->f, p->how);
+    uint32_t one;
 
+    if (p->any)
+        return p->any;
+    one = rg_chars_any(p->f, p->how);
     if (p->marks)
         one = RG_ALT(p->f, one, rg_form_range(p->f, RG_DFA_BEGINS, RG_DFA_ENDED));
-    return rg_form_rep(p->f, one, 0, RG_FOREVER);
+    return p->any = rg_form_rep(p->f, one, 0, RG_FOREVER);
+}
+
+/* Beside any text a repetition of more than the fewest times finds nothing else. */
+static void fewest_times(parser *p, uint32_t *id)
+{
+    rg_grammar_node node = p->f->node[*id];
+
+    if (!p->f->failed && node.kind == RG_NODE_REP && node.max > node.min)
+        *id = rg_form_rep(p->f, node.a, node.min, node.min);
 }
 
 /* The present alternative of the outermost level ends: what may stand around it, where it only has to be found. */
 static void finish_alternative(parser *p)
 {
     rg_group_level *l = &p->groups.level[0];
-    uint32_t any = RG_EMPTY, id;
+    uint32_t id;
 
     if (p->groups.depth == 0 && !p->whole) {
-        if (!p->start || !p->end)
-            any = any_text(p);
+        if (!p->start && l->items.n)
+            fewest_times(p, &l->items.id[0]);
+        if (!p->end && l->items.n)
+            fewest_times(p, &l->items.id[l->items.n - 1]);
         id = rg_form_seq(p->f, l->items.id, l->items.n);
-        id = RG_SEQ(p->f, p->start ? RG_EMPTY : any, id, p->end ? RG_EMPTY : any);
+        id = RG_SEQ(p->f, p->start ? RG_EMPTY : any_text(p), id, p->end ? RG_EMPTY : any_text(p));
         l->items.n = 0;
         rg_groups_item(&p->groups, id);
     }
@@ -275,7 +290,8 @@ static void anchor(parser *p, char c)
     if (p->marks) {
         unsigned mark = c == '^' ? RG_DFA_BEGINS : RG_DFA_ENDED;
         rg_groups_item(&p->groups, rg_form_range(p->f, mark, mark));
-    } else if (p->groups.depth || (c == '^' ? !rg_groups_empty(&p->groups) || p->start : peek(p, 0) >= 0 && peek(p, 0) != '|'))
+    } else if (p->groups.depth ||
+               (c == '^' ? !rg_groups_empty(&p->groups) || p->start : peek(p, 0) >= 0 && peek(p, 0) != '|'))
         refuse(p, RG_E_UNSUPPORTED, "an anchor (^, $) that is not at the end of the expression or of an alternative");
     else if (c == '^')
         p->start = true;

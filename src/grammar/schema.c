@@ -3,26 +3,70 @@
 
 #include <stdlib.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 
 enum { MOST_HOPS = 16, MOST_BRANCHES = 200 };
 
 /* Keywords of any draft that say what values there are, and are not supported. */
 static const char *const refused[] = {
-    "$dynamicRef", "$recursiveRef", "contains", "disallow", "divisibleBy", "extends", "maxContains", "minContains",
-    "unevaluatedItems", "unevaluatedProperties",
+    "$dynamicRef", "$recursiveRef", "contains",    "disallow",         "divisibleBy",
+    "extends",     "maxContains",   "minContains", "unevaluatedItems", "unevaluatedProperties",
 };
 
-/* All keywords that say what values there are, sorted.  Every other one that is not known only annotates, as the standard
- * says: OpenAPI's and Gemini's own, "x-..." and whatever else there is. */
+/* All keywords that say what values there are, sorted.  Every other one that is not known only annotates, as the
+ * standard says: OpenAPI's and Gemini's own, "x-..." and whatever else there is. */
 static const char *const meaning[] = {
-    RG_NEGATE, RG_NOT_PATTERN, RG_NOT_VALUES, RG_OTHER_THAN,
-    "$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "additionalProperties", "allOf", "anyOf", "const", "contains",
-    "dependencies", "dependentRequired", "dependentSchemas", "disallow", "divisibleBy", "enum", "exclusiveMaximum",
-    "exclusiveMinimum", "extends", "format", "if", "items", "maxContains", "maxItems", "maxLength", "maxProperties", "maximum",
-    "minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "not", "nullable", "oneOf", "pattern",
-    "patternProperties", "prefixItems", "properties", "propertyNames", "required", "type", "unevaluatedItems",
-    "unevaluatedProperties", "uniqueItems",
+    RG_NEGATE,
+    RG_NEGATE_PART,
+    RG_NOT_PATTERN,
+    RG_NOT_VALUES,
+    RG_OTHER_THAN,
+    "$dynamicRef",
+    "$recursiveRef",
+    "$ref",
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "const",
+    "contains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "disallow",
+    "divisibleBy",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "extends",
+    "format",
+    "if",
+    "items",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "not",
+    "nullable",
+    "oneOf",
+    "pattern",
+    "patternProperties",
+    "prefixItems",
+    "properties",
+    "propertyNames",
+    "required",
+    "type",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "uniqueItems",
 };
 
 json_t *rg_schema_get(const json_t *schema, const char *key)
@@ -32,12 +76,31 @@ json_t *rg_schema_get(const json_t *schema, const char *key)
     return json_is_null(v) && strcmp(key, "const") != 0 ? NULL : v;
 }
 
+/* A pattern that has the character 0 in it, with an escape for it. */
+static const char *without_nul(rg_schemas *s, const char *text, size_t n)
+{
+    rg_buf b;
+    json_t *made;
+    bool ok = true;
+
+    rg_buf_init(&b, RG_PATTERN_BYTES);
+    for (size_t i = 0; i < n && ok; i++)
+        ok = text[i] ? rg_buf_add(&b, text + i, 1) : rg_buf_str(&b, "\\x00");
+    made = ok ? json_stringn(b.data, b.n) : NULL;
+    rg_buf_fini(&b);
+    if (!made || json_array_append_new(s->texts, made))
+        rg_form_fail(s->f, RG_E_MEMORY, "schema: out of memory for a pattern");
+    return s->f->failed ? "" : json_string_value(made);
+}
+
 const char *rg_schema_text(rg_schemas *s, const json_t *v, const char *key)
 {
     const char *text = json_string_value(v);
 
     if (text && strlen(text) == json_string_length(v))
         return text;
+    if (text && !strcmp(key, "pattern"))
+        return without_nul(s, text, json_string_length(v));
     rg_schema_bad(s, "'%s' is not a text", key);
     return "";
 }
@@ -52,9 +115,9 @@ void rg_schema_check_keywords(rg_schemas *s, json_t *schema)
     const char *key;
     json_t *v;
 
-    json_object_foreach(schema, key, v)
-        if (!json_is_null(v) && bsearch(key, refused, RG_LEN(refused), sizeof *refused, by_name))
-            rg_schema_cannot(s, "the keyword '%.100s' is not supported", key);
+    json_object_foreach(schema, key,
+                        v) if (!json_is_null(v) && bsearch(key, refused, RG_LEN(refused), sizeof *refused, by_name))
+        rg_schema_cannot(s, "the keyword '%.100s' is not supported", key);
 }
 
 /* How many keywords the schema has that say what values there are. */
@@ -64,8 +127,8 @@ static int count_meaning(json_t *schema)
     json_t *v;
     int n = 0;
 
-    json_object_foreach(schema, key, v)
-        n += (!json_is_null(v) || !strcmp(key, "const")) && bsearch(key, meaning, RG_LEN(meaning), sizeof *meaning, by_name);
+    json_object_foreach(schema, key, v) n +=
+        (!json_is_null(v) || !strcmp(key, "const")) && bsearch(key, meaning, RG_LEN(meaning), sizeof *meaning, by_name);
     return n;
 }
 
@@ -74,7 +137,8 @@ static int count_meaning(json_t *schema)
 /* What a schema that is a reference and nothing else leads to; NULL and a failure. */
 static json_t *skip_references(rg_schemas *s, json_t *schema)
 {
-    for (int i = 0; i < MOST_HOPS && json_is_object(schema) && rg_schema_get(schema, "$ref") && count_meaning(schema) == 1; i++)
+    for (int i = 0;
+         i < MOST_HOPS && json_is_object(schema) && rg_schema_get(schema, "$ref") && count_meaning(schema) == 1; i++)
         schema = rg_schema_target(s, schema);
     return schema;
 }
@@ -180,16 +244,20 @@ static void add_parts(rg_schemas *s, flat *l, json_t *schema)
     }
     if (list && !json_array_size(list))
         rg_schema_bad(s, "'allOf' is not a list of schemas");
-    json_array_foreach(list, k, sub) {
+    json_array_foreach(list, k, sub)
+    {
         refuse_cycle(s, l, l->at, skip_references(s, sub));
         rg_terms_add(s, &l->all, sub, 0);
     }
-    if (not && (sub = rg_schema_not(s, not, &left_out))) {
+    if (not &&(sub = rg_schema_not(s, not, false, &left_out))) {
         if (json_is_false(sub) && left_out)
             rg_schema_cannot(s, "'not' of a schema with '%s' is not supported", left_out);
         rg_terms_add(s, &l->all, sub, 0);
     }
-    if (negate && (sub = rg_schema_not(s, negate, &left_out)))
+    if (negate && (sub = rg_schema_not(s, negate, false, &left_out)))
+        rg_terms_add(s, &l->all, sub, 0);
+    negate = rg_schema_get(schema, RG_NEGATE_PART);
+    if (negate && (sub = rg_schema_not(s, negate, true, &left_out)))
         rg_terms_add(s, &l->all, sub, 0);
     if (rg_schema_get(schema, "if") && (sub = rg_schema_condition(s, schema)))
         rg_terms_add(s, &l->all, sub, 0);
@@ -198,7 +266,8 @@ static void add_parts(rg_schemas *s, flat *l, json_t *schema)
         rg_terms_add(s, &l->all, sub, 0);
 }
 
-/* All that the terms say by way of others, as one list.  A schema that leads back to itself in this way adds nothing. */
+/* All that the terms say by way of others, as one list.  A schema that leads back to itself in this way adds nothing.
+ * */
 static void flatten(rg_schemas *s, const rg_job *job, rg_terms *out)
 {
     flat l = { 0 };
@@ -241,8 +310,7 @@ bool rg_schema_allows_null(const json_t *schema)
     bool listed = !list && (!one || json_is_null(one));
     size_t i;
 
-    json_array_foreach(list, i, v)
-        listed |= json_is_null(v);
+    json_array_foreach(list, i, v) listed |= json_is_null(v);
     return listed && json_is_true(rg_schema_get(schema, "nullable"));
 }
 
@@ -271,17 +339,25 @@ typedef struct fork {
     json_t *list;
     size_t n_possible;
     bool impossible[MOST_BRANCHES]; /* no value satisfies the branch and the terms */
+    bool apart[MOST_BRANCHES];      /* nor the branch and what the terms say without their own parts: so that no branch
+                                     *   is left out of what a oneOf excludes because of that oneOf itself */
 } fork;
 
 static void look_at_branches(rg_schemas *s, const rg_terms *t, fork *k)
 {
     k->n_possible = 0;
     for (size_t i = 0; i < json_array_size(k->list); i++) {
-        bool impossible = false;
+        json_t *branch = json_array_get(k->list, i);
+        bool apart = false, impossible;
+        for (uint32_t n = 0; i < MOST_BRANCHES && n < t->n && !apart && !s->f->failed; n++)
+            apart = rg_schema_disjoint_plain(s, t, branch, t->term[n].schema);
+        impossible = apart;
         for (uint32_t n = 0; i < MOST_BRANCHES && n < t->n && !impossible && !s->f->failed; n++)
-            impossible = rg_schema_disjoint(s, t, json_array_get(k->list, i), t->term[n].schema);
-        if (i < MOST_BRANCHES)
+            impossible = rg_schema_disjoint(s, t, branch, t->term[n].schema);
+        if (i < MOST_BRANCHES) {
+            k->apart[i] = apart;
             k->impossible[i] = impossible;
+        }
         k->n_possible += !impossible;
     }
 }
@@ -292,9 +368,7 @@ static bool holds_anyway(rg_schemas *s, const rg_terms *t, const json_t *list)
     json_t *branch;
     size_t i;
 
-    json_array_foreach(list, i, branch)
-        if (i < MOST_BRANCHES && rg_schema_implied(s, t, branch))
-            return true;
+    json_array_foreach(list, i, branch) if (i < MOST_BRANCHES && rg_schema_implied(s, t, branch)) return true;
     return false;
 }
 
@@ -331,18 +405,22 @@ static bool find_fork(rg_schemas *s, rg_terms *t, fork *best)
 /* Of oneOf: that no other branch holds beside this one. */
 static void exclude_others(rg_schemas *s, const rg_terms *t, const fork *k, size_t branch, rg_terms *sub)
 {
-    json_t *own = json_array_get(k->list, branch), *other, *not;
+    json_t *own = json_array_get(k->list, branch), *other, *not ;
     const char *left_out;
     size_t i;
 
-    json_array_foreach(k->list, i, other) {
-        if (i == branch || k->impossible[i] || s->f->failed || rg_schema_disjoint(s, t, own, other))
+    json_array_foreach(k->list, i, other)
+    {
+        if (i == branch || k->apart[i] || s->f->failed || rg_schema_disjoint(s, t, own, other))
             continue;
-        not = rg_schema_not(s, other, &left_out);
-        if (json_is_false(not) && left_out)
-            rg_schema_cannot(s, "'oneOf', whose schemas %zu and %zu may hold at once, and the opposite of '%s' is not supported: "
-                             "use 'anyOf'", branch < i ? branch : i, branch < i ? i : branch, left_out);
-        if (not)
+        not = rg_schema_not(s, other, false, &left_out);
+        if (json_is_false(not ) && left_out)
+            rg_schema_cannot(
+                s,
+                "'oneOf', whose schemas %zu and %zu may hold at once, and the opposite of '%s' is not supported: "
+                "use 'anyOf'",
+                branch < i ? branch : i, branch < i ? i : branch, left_out);
+        if (not )
             rg_terms_add(s, sub, not, 0);
     }
 }
@@ -358,7 +436,8 @@ static uint32_t branches(rg_schemas *s, rg_terms *t)
 
     if (!find_fork(s, t, &k))
         return s->f->failed ? RG_NEVER : 0;
-    json_array_foreach(k.list, i, branch) {
+    json_array_foreach(k.list, i, branch)
+    {
         rg_terms sub = { 0 };
         uint32_t node = k.which == RG_DONE_ANY ? values_only(s, t, branch) : 0;
 
@@ -421,10 +500,11 @@ static uint32_t make(rg_schemas *s, const rg_terms *t)
     s->known = rg_dict_new(64);
     s->derived_of = rg_dict_new(16);
     s->table_of = rg_dict_new(16);
+    s->texts = json_array();
     s->nothing = json_object();
     s->null = json_pack("{s:s}", "type", "null");
     s->string = json_pack("{s:s}", "type", "string");
-    if (!s->known || !s->derived_of || !s->table_of || !s->nothing || !s->null || !s->string)
+    if (!s->known || !s->derived_of || !s->table_of || !s->texts || !s->nothing || !s->null || !s->string)
         rg_form_fail(s->f, RG_E_MEMORY, "schema: out of memory");
     if (!s->f->failed && rg_json_parts_make(s->f, &s->parts)) {
         if (s->one_way)
@@ -441,6 +521,7 @@ static uint32_t make(rg_schemas *s, const rg_terms *t)
     rg_dict_free(s->known);
     rg_schema_derived_fini(s);
     rg_schema_tables_fini(s);
+    json_decref(s->texts);
     json_decref(s->nothing);
     json_decref(s->null);
     json_decref(s->string);

@@ -1,7 +1,7 @@
 /* schema.h -- from a JSON schema to a form; between schema.c (which schemas hold at once), schema_types.c and
- * schema_objects.c (what they say of each type), schema_words.c (what needs tables), and what these ask: where a $ref leads
- * (schema_refs.c), what is the opposite of a schema (schema_not.c), which schemas exclude each other (schema_disjoint.c),
- * whether a value satisfies one (schema_valid.c).
+ * schema_objects.c (what they say of each type), schema_words.c (what needs tables), and what these ask: where a $ref
+ * leads (schema_refs.c), what is the opposite of a schema (schema_not.c), which schemas exclude each other
+ * (schema_disjoint.c), whether a value satisfies one (schema_valid.c).
  *
  * What a value must satisfy is a list of schemas, all of them ("terms").  References and allOf put more on the list,
  * anyOf and oneOf make one list per branch; then all that is left says something of single types, and is put together
@@ -55,17 +55,20 @@ typedef struct rg_schemas {
                      *   differ */
     rg_schema_refs *refs;
     json_t *nothing;      /* {} */
+    json_t *texts;        /* patterns that were rewritten */
     rg_derived **derived; /* schema_not.c's */
     uint32_t n_derived;
     rg_dict *derived_of;
     rg_dfa **table;       /* of patterns, schema_words.c's */
     uint32_t n_tables;
     rg_dict *table_of;
-    uint32_t n_looks;     /* schema_disjoint.c's */
+    uint32_t n_looks;     /* schema_disjoint.c's, as is the next */
+    const json_t *plain;
 } rg_schemas;
 
 /* Keywords of our own (schema_not.c), and a type: numbers that are no integers. */
 #define RG_NEGATE "\1" "negate"           /* a schema that must not hold, as far as its opposite is known */
+#define RG_NEGATE_PART "\1" "negatePart"  /* likewise, and less far */
 #define RG_NOT_PATTERN "\1" "notPattern"  /* a pattern that is not found in a string */
 #define RG_NOT_VALUES "\1" "notValues"    /* a list of values that it is not */
 #define RG_OTHER_THAN "\1" "otherThan"    /* an object has a property that is none of these */
@@ -111,14 +114,16 @@ int rg_schema_compare(const json_t *a, const json_t *b);             /* of numbe
 bool rg_schema_equal(const json_t *a, const json_t *b);              /* as JSON Schema says: 1 is 1.0 */
 /* True if it is certain that no value satisfies both; the value has what `with` (or NULL) requires. */
 bool rg_schema_disjoint(rg_schemas *s, const rg_terms *with, json_t *a, json_t *b);
+/* The same, by what `plain` says without other schemas: its $ref, allOf, branches and the like are not looked at. */
+bool rg_schema_disjoint_plain(rg_schemas *s, const rg_terms *with, json_t *a, json_t *plain);
 /* True if it is certain that every value which satisfies the terms satisfies this schema. */
 bool rg_schema_implied(rg_schemas *s, const rg_terms *t, json_t *schema);
 
 /* ---- schema_not.c: what is returned belongs to s; NULL and a failure ---- */
 
-/* The values that do not satisfy the schema, or some of them.  *left_out, if there are none: a keyword whose opposite is
- * not known; NULL: every value satisfies it. */
-json_t *rg_schema_not(rg_schemas *s, json_t *schema, const char **left_out);
+/* The values that do not satisfy the schema, or some of them.  *left_out, if there are none: a keyword whose opposite
+ * is not known; NULL: every value satisfies it.  part: fewer values still, for what is deep in another schema. */
+json_t *rg_schema_not(rg_schemas *s, json_t *schema, bool part, const char **left_out);
 json_t *rg_schema_condition(rg_schemas *s, json_t *schema); /* "if", "then", "else" */
 json_t *rg_schema_dependent(rg_schemas *s, json_t *schema); /* "dependentSchemas", "dependencies" */
 void rg_schema_derived_fini(rg_schemas *s);
@@ -163,6 +168,8 @@ uint32_t rg_schema_short_number(rg_schemas *s, const rg_terms *t);
 /* The rest of an array after its bracket, whose items differ and satisfy these terms. */
 uint32_t rg_schema_unique(rg_schemas *s, const rg_terms *items, uint32_t min, uint32_t max);
 bool rg_schema_found(rg_schemas *s, const char *pattern, const char *text); /* the pattern, in the text */
+bool rg_schema_fits_format(rg_schemas *s, const json_t *schema,
+                           const json_t *v);                                /* a text: "format", where it is known */
 const rg_dfa *rg_schema_table(rg_schemas *s, const char *pattern);          /* of all strings in which it is found */
 void rg_schema_tables_fini(rg_schemas *s);
 /* *d becomes what it and `other` have in common, or what it has and other has not; first: it is other, or all else. */

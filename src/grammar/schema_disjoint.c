@@ -45,15 +45,13 @@ bool rg_schema_equal(const json_t *a, const json_t *b)
     if (json_is_number(a) && json_is_number(b))
         return rg_schema_compare(a, b) == 0;
     if (json_is_array(a) && json_is_array(b) && json_array_size(a) == json_array_size(b)) {
-        json_array_foreach(a, i, x)
-            if (!rg_schema_equal(x, json_array_get(b, i)))
-                return false;
+        json_array_foreach(a, i, x) if (!rg_schema_equal(x, json_array_get(b, i))) return false;
         return true;
     }
     if (json_is_object(a) && json_is_object(b) && json_object_size(a) == json_object_size(b)) {
-        json_object_foreach((json_t *)(uintptr_t)a, name, x)
-            if (!json_object_get(b, name) || !rg_schema_equal(x, json_object_get(b, name)))
-                return false;
+        json_object_foreach((json_t *)(uintptr_t)a, name,
+                            x) if (!json_object_get(b, name) ||
+                                   !rg_schema_equal(x, json_object_get(b, name))) return false;
         return true;
     }
     return json_equal(a, b) == 1;
@@ -83,9 +81,7 @@ static bool lists_none(rg_schemas *s, json_t *a, json_t *b)
         return !rg_schema_valid(s, b, one, NULL);
     if (!list || json_array_size(list) > MOST_VALUES || rg_schema_allows_null(a))
         return false;
-    json_array_foreach(list, i, v)
-        if (rg_schema_valid(s, b, v, NULL))
-            return false;
+    json_array_foreach(list, i, v) if (rg_schema_valid(s, b, v, NULL)) return false;
     return !s->f->failed;
 }
 
@@ -94,9 +90,8 @@ static bool is_required(const json_t *schema, const char *name)
     json_t *v;
     size_t i;
 
-    json_array_foreach(rg_schema_get(schema, "required"), i, v)
-        if (json_is_string(v) && !strcmp(json_string_value(v), name))
-            return true;
+    json_array_foreach(rg_schema_get(schema, "required"), i,
+                       v) if (json_is_string(v) && !strcmp(json_string_value(v), name)) return true;
     return false;
 }
 
@@ -125,13 +120,22 @@ static bool properties_disjoint(rg_schemas *s, const rg_terms *with, json_t *a, 
     json_t *x, *other;
     size_t i;
 
-    json_object_foreach(rg_schema_get(a, "properties"), name, x)
-        if (is_needed(with, a, b, name) &&
-            (json_is_false(x) || ((other = property_of(b, name)) && disjoint(s, NULL, x, other, depth + 1))))
-            return true;
-    json_array_foreach(rg_schema_get(a, "required"), i, x)
-        if (json_is_string(x) && (other = property_of(b, json_string_value(x))) && json_is_false(other))
-            return true;
+    json_object_foreach(rg_schema_get(a, "properties"), name,
+                        x) if (is_needed(with, a, b, name) &&
+                               (json_is_false(x) || ((other = property_of(b, name)) &&
+                                                     disjoint(s, NULL, x, other, depth + 1)))) return true;
+    json_array_foreach(rg_schema_get(a, "required"), i, x) if (json_is_string(x) &&
+                                                               (other = property_of(b, json_string_value(x))) &&
+                                                               json_is_false(other)) return true;
+    return false;
+}
+
+static bool has_branch(const json_t *list, const json_t *schema)
+{
+    json_t *one;
+    size_t i;
+
+    json_array_foreach(list, i, one) if (one == schema) return true;
     return false;
 }
 
@@ -144,13 +148,11 @@ static bool parts_disjoint(rg_schemas *s, const rg_terms *with, json_t *a, json_
 
     if (ref && (ref = rg_schema_target(s, a)) && disjoint(s, with, ref, b, depth + 1))
         return true;
-    json_array_foreach(list, i, sub)
-        if (disjoint(s, with, sub, b, depth + 1))
-            return true;
+    json_array_foreach(list, i, sub) if (disjoint(s, with, sub, b, depth + 1)) return true;
     for (int k = 0; k < 2; k++) {
         bool all;
         list = rg_schema_get(a, branches[k]);
-        all = json_array_size(list) > 0 && json_array_size(list) <= MOST_BRANCHES;
+        all = json_array_size(list) > 0 && json_array_size(list) <= MOST_BRANCHES && !has_branch(list, b);
         for (i = 0; all && i < json_array_size(list); i++)
             all = disjoint(s, with, json_array_get(list, i), b, depth + 1);
         if (all)
@@ -164,12 +166,20 @@ static bool counts_disjoint(rg_schemas *s, const rg_terms *both, const char *lea
     return rg_schema_count(s, both, least, true, 0) > rg_schema_count(s, both, most, false, RG_FOREVER);
 }
 
+static bool formats_differ(const json_t *a, const json_t *b)
+{
+    const char *x = json_string_value(rg_schema_get(a, "format")), *y = json_string_value(rg_schema_get(b, "format"));
+
+    return x && y && rg_json_formats_differ(x, y);
+}
+
 static bool items_disjoint(rg_schemas *s, json_t *a, json_t *b, const rg_terms *both, int depth)
 {
     json_t *x = rg_schema_get(a, "items"), *y = rg_schema_get(b, "items");
 
-    return json_is_object(x) && json_is_object(y) && !rg_schema_get(a, "prefixItems") && !rg_schema_get(b, "prefixItems") &&
-           rg_schema_count(s, both, "minItems", true, 0) > 0 && disjoint(s, NULL, x, y, depth + 1);
+    return json_is_object(x) && json_is_object(y) && !rg_schema_get(a, "prefixItems") &&
+           !rg_schema_get(b, "prefixItems") && rg_schema_count(s, both, "minItems", true, 0) > 0 &&
+           disjoint(s, NULL, x, y, depth + 1);
 }
 
 static bool disjoint(rg_schemas *s, const rg_terms *with, json_t *a, json_t *b, int depth)
@@ -179,29 +189,32 @@ static bool disjoint(rg_schemas *s, const rg_terms *with, json_t *a, json_t *b, 
 
     if (depth > MOST_DEPTH || ++s->n_looks > MOST_LOOKS || s->f->failed)
         return false;
-    a = follow(s, a);
-    b = follow(s, b);
+    a = a == s->plain ? a : follow(s, a);
+    b = b == s->plain ? b : follow(s, b);
     if (!json_is_object(a) || !json_is_object(b))
         return json_is_false(a) || json_is_false(b);
     if (a == b)
         return false;
-    if (lists_none(s, a, b) || lists_none(s, b, a))
+    if ((b != s->plain && lists_none(s, a, b)) || (a != s->plain && lists_none(s, b, a)))
         return true;
     both.term[0] = (rg_term){ a, 0 };
     both.term[1] = (rg_term){ b, 0 };
     types = rg_schema_types(s, &both);
     if (!types)
         return true;
-    if (types == RG_TYPE_STRING && counts_disjoint(s, &both, "minLength", "maxLength"))
+    if (types == RG_TYPE_STRING && (counts_disjoint(s, &both, "minLength", "maxLength") || formats_differ(a, b)))
         return true;
     if (!(types & ~(uint32_t)(RG_TYPE_INTEGER | RG_TYPE_REAL)) && rg_schema_range_empty(s, &both))
         return true;
-    if (types == RG_TYPE_ARRAY && (counts_disjoint(s, &both, "minItems", "maxItems") || items_disjoint(s, a, b, &both, depth)))
+    if (types == RG_TYPE_ARRAY &&
+        (counts_disjoint(s, &both, "minItems", "maxItems") || items_disjoint(s, a, b, &both, depth)))
         return true;
-    if (types == RG_TYPE_OBJECT && (counts_disjoint(s, &both, "minProperties", "maxProperties") ||
-                                    properties_disjoint(s, with, a, b, depth) || properties_disjoint(s, with, b, a, depth)))
+    if (types == RG_TYPE_OBJECT &&
+        (counts_disjoint(s, &both, "minProperties", "maxProperties") || properties_disjoint(s, with, a, b, depth) ||
+         properties_disjoint(s, with, b, a, depth)))
         return true;
-    return parts_disjoint(s, with, a, b, depth) || parts_disjoint(s, with, b, a, depth);
+    return (a != s->plain && parts_disjoint(s, with, a, b, depth)) ||
+           (b != s->plain && parts_disjoint(s, with, b, a, depth));
 }
 
 bool rg_schema_disjoint(rg_schemas *s, const rg_terms *with, json_t *a, json_t *b)
@@ -209,12 +222,22 @@ bool rg_schema_disjoint(rg_schemas *s, const rg_terms *with, json_t *a, json_t *
     return disjoint(s, with, a, b, 0);
 }
 
+bool rg_schema_disjoint_plain(rg_schemas *s, const rg_terms *with, json_t *a, json_t *plain)
+{
+    bool made;
+
+    s->plain = plain;
+    made = disjoint(s, with, a, plain, 0);
+    s->plain = NULL;
+    return made;
+}
+
 /* ---- what holds anyway ------------------------------------------------------------------------------------------- */
 
 /* True if some term says that this property cannot be, or of one that is there: that it is nothing of a schema. */
 static bool property_implied(rg_schemas *s, const rg_terms *t, const char *name, json_t *schema)
 {
-    json_t *negated = rg_schema_get(schema, RG_NEGATE);
+    json_t *negated = rg_schema_get(schema, RG_NEGATE_PART);
 
     for (uint32_t i = 0; i < t->n; i++) {
         json_t *own = property_of(t->term[i].schema, name);
@@ -233,9 +256,8 @@ static bool requires_other(const rg_terms *t, const json_t *names)
     size_t k;
 
     RG_EACH(t, i, "required", list)
-        json_array_foreach(list, k, name)
-            if (json_is_string(name) && !json_object_get(names, json_string_value(name)))
-                return true;
+    json_array_foreach(list, k,
+                       name) if (json_is_string(name) && !json_object_get(names, json_string_value(name))) return true;
     return false;
 }
 
@@ -251,16 +273,13 @@ static bool keyword_implied(rg_schemas *s, const rg_terms *t, json_t *schema, co
     if (!strcmp(key, RG_OTHER_THAN))
         return requires_other(t, v);
     if (!strcmp(key, "required")) {
-        json_array_foreach(v, i, sub)
-            if (!json_is_string(sub) || !is_needed(t, NULL, NULL, json_string_value(sub)))
-                return false;
+        json_array_foreach(v, i, sub) if (!json_is_string(sub) ||
+                                          !is_needed(t, NULL, NULL, json_string_value(sub))) return false;
         return true;
     }
     if (strcmp(key, "properties") != 0)
         return false;
-    json_object_foreach(v, name, sub)
-        if (!property_implied(s, t, name, sub))
-            return false;
+    json_object_foreach(v, name, sub) if (!property_implied(s, t, name, sub)) return false;
     return true;
 }
 
@@ -274,8 +293,6 @@ bool rg_schema_implied(rg_schemas *s, const rg_terms *t, json_t *schema)
             return true;
     if (!json_is_object(schema) || ++s->n_looks > MOST_LOOKS)
         return json_is_true(schema);
-    json_object_foreach(schema, key, v)
-        if (!keyword_implied(s, t, schema, key, v))
-            return false;
+    json_object_foreach(schema, key, v) if (!keyword_implied(s, t, schema, key, v)) return false;
     return json_object_size(schema) > 0;
 }

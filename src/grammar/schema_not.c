@@ -1,9 +1,9 @@
-/* schema_not.c -- see schema.h: keywords that say what must not be, or what must be only if something else is, as schemas
- * without them.
+/* schema_not.c -- see schema.h: keywords that say what must not be, or what must be only if something else is, as
+ * schemas without them.
  *
- * not: what a schema says is taken keyword by keyword; a value does not satisfy it if it breaks one of them, so that the
- * opposite is an anyOf of one schema for each keyword.  Opposites that cannot be written as a schema are left out of
- * that list: then fewer values are allowed, never more.  Where nothing is left the keyword is refused by name.
+ * not: what a schema says is taken keyword by keyword; a value does not satisfy it if it breaks one of them, so that
+ * the opposite is an anyOf of one schema for each keyword.  Opposites that cannot be written as a schema are left out
+ * of that list: then fewer values are allowed, never more.  Where nothing is left the keyword is refused by name.
  *
  * What is made belongs to the rg_schemas and is made once for each schema, so that lists of schemas that are equal stay
  * equal.  It uses a few keywords of its own, whose names begin with a byte that no author writes. */
@@ -19,6 +19,7 @@ typedef struct alternatives {
     rg_schemas *s;
     json_t *list;
     const char *left_out; /* a keyword whose opposite is left out; NULL: there is none */
+    bool part;            /* of the value of a property: of its own properties' values only the type is looked at */
 } alternatives;
 
 static void out_of_memory(rg_schemas *s)
@@ -39,8 +40,9 @@ static json_t *names_of_types(uint32_t types)
         const char *name;
         uint32_t type;
     } names[] = {
-        { "null", RG_TYPE_NULL },     { "boolean", RG_TYPE_BOOLEAN }, { "integer", RG_TYPE_INTEGER }, { RG_REAL, RG_TYPE_REAL },
-        { "string", RG_TYPE_STRING }, { "array", RG_TYPE_ARRAY },     { "object", RG_TYPE_OBJECT },
+        { "null", RG_TYPE_NULL },     { "boolean", RG_TYPE_BOOLEAN }, { "integer", RG_TYPE_INTEGER },
+        { RG_REAL, RG_TYPE_REAL },    { "string", RG_TYPE_STRING },   { "array", RG_TYPE_ARRAY },
+        { "object", RG_TYPE_OBJECT },
     };
     json_t *list = json_array();
 
@@ -78,7 +80,9 @@ static void not_numbers(alternatives *a, json_t *schema)
     for (int i = 0; i < 4; i++) {
         json_t *v = rg_schema_get(schema, key[i]);
         bool exclusive = i >= 2 || json_is_true(rg_schema_get(schema, key[i + 2])); /* of draft 4 */
-        const char *opposite = i % 2 ? exclusive ? "minimum" : "exclusiveMinimum" : exclusive ? "maximum" : "exclusiveMaximum";
+        const char *opposite = i % 2       ? exclusive ? "minimum" : "exclusiveMinimum"
+                               : exclusive ? "maximum"
+                                           : "exclusiveMaximum";
         if (json_is_number(v))
             add(a, json_pack("{s:s,s:O}", "type", "number", opposite, v));
     }
@@ -90,7 +94,8 @@ static void not_counts(alternatives *a, json_t *schema)
 {
     static const struct {
         const char *type, *least, *most;
-    } of[] = { { "string", "minLength", "maxLength" }, { "array", "minItems", "maxItems" },
+    } of[] = { { "string", "minLength", "maxLength" },
+               { "array", "minItems", "maxItems" },
                { "object", "minProperties", "maxProperties" } };
 
     for (size_t i = 0; i < RG_LEN(of); i++) {
@@ -133,16 +138,19 @@ static bool is_any(const json_t *schema)
     return json_is_true(schema) || (json_is_object(schema) && !json_object_size(schema));
 }
 
-/* The schema whose opposite is looked at where it speaks of a property's value: of values with parts only the type, since
- * the opposites of parts of parts are too many.  NULL: it says nothing of the type. */
+/* The schema whose opposite is looked at where it speaks of a property's value: of values with parts only the type,
+ * since the opposites of parts of parts are too many.  NULL: it says nothing of the type. */
 static json_t *outline(rg_schemas *s, json_t *schema)
 {
-    static const char *const parts[] = { "additionalProperties", "allOf", "anyOf", "dependencies", "if", "items", "oneOf",
-                                         "patternProperties", "properties", "required" };
+    static const char *const parts[] = {
+        "additionalProperties", "allOf",      "anyOf",   "dependencies", "if", "items", "oneOf",
+        "patternProperties",    "properties", "required"
+    };
     rg_terms one = { .n = 1 };
     uint32_t types;
 
-    for (int i = 0; i < 8 && json_is_object(schema) && json_object_size(schema) == 1 && rg_schema_get(schema, "$ref"); i++)
+    for (int i = 0; i < 8 && json_is_object(schema) && json_object_size(schema) == 1 && rg_schema_get(schema, "$ref");
+         i++)
         schema = rg_schema_target(s, schema);
     if (!json_is_object(schema))
         return json_incref(schema);
@@ -157,10 +165,11 @@ static json_t *outline(rg_schemas *s, json_t *schema)
 
 static void not_property(alternatives *a, const char *key, json_t *schema)
 {
-    json_t *negated = is_any(schema) ? NULL : outline(a->s, schema);
+    json_t *negated = is_any(schema) ? NULL : a->part ? outline(a->s, schema) : json_incref(schema);
 
     if (negated)
-        add(a, json_pack("{s:s,s:[s],s:{s:{s:o}}}", "type", "object", "required", key, "properties", key, RG_NEGATE, negated));
+        add(a, json_pack("{s:s,s:[s],s:{s:{s:o}}}", "type", "object", "required", key, "properties", key,
+                         RG_NEGATE_PART, negated));
     else if (!is_any(schema))
         a->left_out = "properties";
 }
@@ -173,11 +182,9 @@ static void not_objects(alternatives *a, json_t *schema)
     const char *key;
     size_t i;
 
-    json_array_foreach(names, i, name)
-        if (json_is_string(name))
-            add(a, json_pack("{s:s,s:{s:b}}", "type", "object", "properties", json_string_value(name), 0));
-    json_object_foreach(properties, key, sub)
-        not_property(a, key, sub);
+    json_array_foreach(names, i, name) if (json_is_string(name))
+        add(a, json_pack("{s:s,s:{s:b}}", "type", "object", "properties", json_string_value(name), 0));
+    json_object_foreach(properties, key, sub) not_property(a, key, sub);
     if (patterns)
         a->left_out = "patternProperties";
     if (json_is_false(others) && !patterns)
@@ -193,20 +200,21 @@ static void not_dependent(alternatives *a, json_t *schema)
     const char *name;
 
     for (size_t i = 0; i < RG_LEN(key); i++)
-        json_object_foreach(rg_schema_get(schema, key[i]), name, needs) {
+        json_object_foreach(rg_schema_get(schema, key[i]), name, needs)
+        {
             json_t *broken = json_is_array(needs) ? json_pack("{s:O}", "required", needs) : json_incref(needs);
             add(a, json_pack("{s:s,s:[s],s:o}", "type", "object", "required", name, RG_NEGATE, broken));
         }
 }
 
 /* {"allOf": [not each]} */
-static json_t *none_of(const json_t *list)
+static json_t *none_of(const alternatives *a, const json_t *list)
 {
     json_t *all = json_array(), *sub;
     size_t i;
 
     json_array_foreach(list, i, sub)
-        json_array_append_new(all, json_pack("{s:O}", RG_NEGATE, sub));
+        json_array_append_new(all, json_pack("{s:O}", a->part ? RG_NEGATE_PART : RG_NEGATE, sub));
     return json_pack("{s:o}", "allOf", all);
 }
 
@@ -217,15 +225,14 @@ static void not_parts(alternatives *a, json_t *schema)
     size_t i, n;
 
     if (ref && (target = rg_schema_target(a->s, schema)))
-        add(a, json_pack("{s:O}", RG_NEGATE, target));
-    json_array_foreach(list, i, sub)
-        add(a, json_pack("{s:O}", RG_NEGATE, sub));
+        add(a, json_pack("{s:O}", a->part ? RG_NEGATE_PART : RG_NEGATE, target));
+    json_array_foreach(list, i, sub) add(a, json_pack("{s:O}", a->part ? RG_NEGATE_PART : RG_NEGATE, sub));
     if (json_array_size(rg_schema_get(schema, "anyOf")))
-        add(a, none_of(rg_schema_get(schema, "anyOf")));
+        add(a, none_of(a, rg_schema_get(schema, "anyOf")));
     list = rg_schema_get(schema, "oneOf");
     n = json_array_size(list);
     if (n)
-        add(a, none_of(list));
+        add(a, none_of(a, list));
     for (i = 0; i < n && n <= MOST_PAIRS; i++)
         for (size_t k = 0; k < i; k++)
             if (!rg_schema_disjoint(a->s, NULL, json_array_get(list, i), json_array_get(list, k)))
@@ -234,6 +241,8 @@ static void not_parts(alternatives *a, json_t *schema)
         add(a, json_incref(rg_schema_get(schema, "not")));
     if (rg_schema_get(schema, RG_NEGATE))
         add(a, json_incref(rg_schema_get(schema, RG_NEGATE)));
+    if (rg_schema_get(schema, RG_NEGATE_PART))
+        add(a, json_incref(rg_schema_get(schema, RG_NEGATE_PART)));
     for (i = 0; i < RG_LEN(left_out); i++)
         if (rg_schema_get(schema, left_out[i]))
             a->left_out = left_out[i];
@@ -241,7 +250,7 @@ static void not_parts(alternatives *a, json_t *schema)
 
 /* ---- what is made, once for each schema -------------------------------------------------------------------------- */
 
-typedef enum kind { OPPOSITE, CONDITION, DEPENDENT } kind;
+typedef enum kind { OPPOSITE, OPPOSITE_OF_PART, CONDITION, DEPENDENT } kind;
 
 struct rg_derived {
     struct {
@@ -268,8 +277,10 @@ static rg_derived *find(rg_schemas *s, const json_t *of, kind k)
     }
     all = s->n_derived < RG_SCHEMA_JOBS ? rg_resize_array(s->derived, s->n_derived + 1, sizeof *all) : NULL;
     if (!all || !rg_dict_put(s->derived_of, (const char *)&d->key, sizeof d->key, (int)s->n_derived)) {
-        rg_form_fail(s->f, all ? RG_E_MEMORY : RG_E_LIMIT, "schema: more than %d schemas that are derived from others, or no "
-                     "memory for them", RG_SCHEMA_JOBS);
+        rg_form_fail(s->f, all ? RG_E_MEMORY : RG_E_LIMIT,
+                     "schema: more than %d schemas that are derived from others, or no "
+                     "memory for them",
+                     RG_SCHEMA_JOBS);
         s->derived = all ? all : s->derived;
         rg_free(d);
         return NULL;
@@ -290,10 +301,10 @@ void rg_schema_derived_fini(rg_schemas *s)
     s->n_derived = 0;
 }
 
-json_t *rg_schema_not(rg_schemas *s, json_t *schema, const char **left_out)
+json_t *rg_schema_not(rg_schemas *s, json_t *schema, bool part, const char **left_out)
 {
-    alternatives a = { .s = s };
-    rg_derived *d = find(s, schema, OPPOSITE);
+    alternatives a = { .s = s, .part = part };
+    rg_derived *d = find(s, schema, part ? OPPOSITE_OF_PART : OPPOSITE);
 
     *left_out = NULL;
     if (!d || d->made)
@@ -316,7 +327,8 @@ json_t *rg_schema_not(rg_schemas *s, json_t *schema, const char **left_out)
     not_dependent(&a, schema);
     not_parts(&a, schema);
     if (rg_schema_allows_null(schema)) { /* null satisfies it, whatever else it says */
-        json_t *list = json_pack("[{s:o},{s:o}]", "type", names_of_types(RG_TYPE_ANY & ~(uint32_t)RG_TYPE_NULL), "anyOf", a.list);
+        json_t *list =
+            json_pack("[{s:o},{s:o}]", "type", names_of_types(RG_TYPE_ANY & ~(uint32_t)RG_TYPE_NULL), "anyOf", a.list);
         d->made = json_pack("{s:o}", "allOf", list);
     } else {
         d->made = json_array_size(a.list) ? json_pack("{s:o}", "anyOf", a.list) : json_false();
@@ -334,7 +346,8 @@ json_t *rg_schema_not(rg_schemas *s, json_t *schema, const char **left_out)
 /* Either the condition and "then", or not the condition and "else". */
 json_t *rg_schema_condition(rg_schemas *s, json_t *schema)
 {
-    json_t *test = rg_schema_get(schema, "if"), *yes = rg_schema_get(schema, "then"), *no = rg_schema_get(schema, "else");
+    json_t *test = rg_schema_get(schema, "if"), *yes = rg_schema_get(schema, "then"),
+           *no = rg_schema_get(schema, "else");
     rg_derived *d = find(s, schema, CONDITION);
 
     if (!d || d->made)
@@ -359,7 +372,8 @@ json_t *rg_schema_dependent(rg_schemas *s, json_t *schema)
         return d ? d->made : NULL;
     all = json_array();
     for (size_t i = 0; i < RG_LEN(key); i++)
-        json_object_foreach(rg_schema_get(schema, key[i]), name, needs) {
+        json_object_foreach(rg_schema_get(schema, key[i]), name, needs)
+        {
             json_t *without, *with;
             if (json_is_array(needs) || json_is_string(needs))
                 continue; /* names: object.h knows them */

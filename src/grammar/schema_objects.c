@@ -1,5 +1,5 @@
-/* schema_objects.c -- see schema.h: what a list of schemas says of objects: which properties they have, under which names,
- * and which values those have. */
+/* schema_objects.c -- see schema.h: what a list of schemas says of objects: which properties they have, under which
+ * names, and which values those have. */
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -51,9 +51,7 @@ static void add_names_of(names *n, json_t *object, const char *key)
 
     if (!json_is_object(object))
         rg_schema_bad(n->s, "'%s' is not an object", key);
-    json_object_foreach(object, name, sub)
-        if (!n->s->f->failed)
-            add_name(n, name, strlen(name));
+    json_object_foreach(object, name, sub) if (!n->s->f->failed) add_name(n, name, strlen(name));
 }
 
 /* The names of a list; *required of all of them becomes true. */
@@ -64,7 +62,8 @@ static void add_listed(names *n, const json_t *list, const char *key, bool requi
 
     if (!json_is_array(list))
         rg_schema_bad(n->s, "'%s' is not a list of texts", key);
-    json_array_foreach(list, k, name) {
+    json_array_foreach(list, k, name)
+    {
         rg_object_prop *p = NULL;
         if (!json_is_string(name))
             rg_schema_bad(n->s, "'%s' is not a list of texts", key);
@@ -93,46 +92,44 @@ static void collect(names *n)
     json_t *sub;
 
     EACH(n->t, i, "properties", v)
-        add_names_of(n, v, "properties");
+    add_names_of(n, v, "properties");
     EACH(n->t, i, "required", v)
-        add_listed(n, v, "required", true);
+    add_listed(n, v, "required", true);
     EACH(n->t, i, RG_OTHER_THAN, v)
-        add_names_of(n, v, "properties");
+    add_names_of(n, v, "properties");
     for (size_t k = 0; k < RG_LEN(needs); k++)
         EACH(n->t, i, needs[k], v)
-            json_object_foreach(v, name, sub)
-                if (!n->s->f->failed && (json_is_array(sub) || json_is_string(sub))) {
-                    add_name(n, name, strlen(name));
-                    if (json_is_string(sub))
-                        add_name(n, json_string_value(sub), json_string_length(sub));
-                    else
-                        add_listed(n, sub, needs[k], false);
-                }
-    EACH(n->t, i, "patternProperties", v) {
+    json_object_foreach(v, name, sub) if (!n->s->f->failed && (json_is_array(sub) || json_is_string(sub)))
+    {
+        add_name(n, name, strlen(name));
+        if (json_is_string(sub))
+            add_name(n, json_string_value(sub), json_string_length(sub));
+        else
+            add_listed(n, sub, needs[k], false);
+    }
+    EACH(n->t, i, "patternProperties", v)
+    {
         if (!json_is_object(v))
             rg_schema_bad(n->s, "'patternProperties' is not an object");
-        json_object_foreach(v, name, sub)
-            if (!n->s->f->failed)
-                add_pattern(n, name);
+        json_object_foreach(v, name, sub) if (!n->s->f->failed) add_pattern(n, name);
     }
 }
 
 /* Names that "propertyNames" lists count as declared; *others: no other name is allowed. */
 static void collect_allowed(names *n, bool *others)
 {
-    EACH(n->t, i, "propertyNames", v) {
-        json_t *list = rg_schema_get(v, "enum"), *one = rg_schema_get(v, "const"), *name;
+    EACH(n->t, i, "propertyNames", v)
+    rg_terms_add(n->s, &n->all, v, 0);
+    for (uint32_t i = 0; i < n->all.n && !n->s->f->failed; i++) {
+        json_t *schema = n->all.term[i].schema, *one = rg_schema_get(schema, "const"),
+               *list = rg_schema_get(schema, "enum"), *name;
         size_t k;
 
-        if (json_is_false(v))
-            *others = false;
         if (json_is_string(one))
             add_name(n, json_string_value(one), json_string_length(one));
-        json_array_foreach(list, k, name)
-            if (json_is_string(name) && !n->s->f->failed)
-                add_name(n, json_string_value(name), json_string_length(name));
-        *others &= !list && !one;
-        rg_terms_add(n->s, &n->all, v, 0);
+        json_array_foreach(list, k, name) if (json_is_string(name) && !n->s->f->failed)
+            add_name(n, json_string_value(name), json_string_length(name));
+        *others &= !list && !one && !json_is_false(schema);
     }
 }
 
@@ -153,7 +150,8 @@ static bool allows_name(const names *n, const rg_object_prop *p)
 /* What one term says of the value of a name that is not among its own, by the patterns that match it, a bit each. */
 static void add_terms(const names *n, json_t *schema, uint32_t matched, bool known, rg_terms *sub)
 {
-    json_t *patterns = rg_schema_get(schema, "patternProperties"), *others = rg_schema_get(schema, "additionalProperties");
+    json_t *patterns = rg_schema_get(schema, "patternProperties"),
+           *others = rg_schema_get(schema, "additionalProperties");
 
     for (uint32_t k = 0; patterns && k < n->n_patterns; k++) {
         json_t *v = matched >> k & 1 ? json_object_get(patterns, n->pattern[k]) : NULL;
@@ -211,8 +209,9 @@ static bool is_closed(const names *n)
 /* True if "propertyNames" say more than which names there are. */
 static bool says_how(const names *n)
 {
-    static const char *const says[] = { "$ref",  "allOf",   "anyOf", "format", "if",         "maxLength", "minLength", "not",
-                                        "oneOf", "pattern", "type",  RG_NEGATE, RG_NOT_PATTERN, RG_NOT_VALUES };
+    static const char *const says[] = { "$ref",      "allOf",     "anyOf",        "format",       "if",
+                                        "maxLength", "minLength", "not",          "oneOf",        "pattern",
+                                        "type",      RG_NEGATE,   RG_NEGATE_PART, RG_NOT_PATTERN, RG_NOT_VALUES };
 
     for (uint32_t i = 0; i < n->all.n; i++)
         for (size_t k = 0; k < RG_LEN(says); k++)
@@ -313,20 +312,21 @@ static void add_needs(names *n)
 
     for (size_t k = 0; k < RG_LEN(keys); k++)
         EACH(n->t, at, keys[k], v)
-            json_object_foreach(v, name, sub) {
-                rg_object_prop *p = NULL;
-                if (!json_is_array(sub) && !json_is_string(sub))
-                    continue;
-                if (n->n > RG_OBJECT_ANY_ORDER)
-                    rg_schema_cannot(n->s, "'%s' in an object of more than %d properties", keys[k], RG_OBJECT_ANY_ORDER);
-                if (n->s->f->failed)
-                    return;
-                p = add_name(n, name, strlen(name)); /* it is there */
-                if (json_is_string(sub))
-                    p->needs |= 1ULL << rg_dict_get(n->known, json_string_value(sub), json_string_length(sub));
-                json_array_foreach(sub, i, one)
-                    p->needs |= 1ULL << rg_dict_get(n->known, json_string_value(one), json_string_length(one));
-            }
+    json_object_foreach(v, name, sub)
+    {
+        rg_object_prop *p = NULL;
+        if (!json_is_array(sub) && !json_is_string(sub))
+            continue;
+        if (n->n > RG_OBJECT_ANY_ORDER)
+            rg_schema_cannot(n->s, "'%s' in an object of more than %d properties", keys[k], RG_OBJECT_ANY_ORDER);
+        if (n->s->f->failed)
+            return;
+        p = add_name(n, name, strlen(name)); /* it is there */
+        if (json_is_string(sub))
+            p->needs |= 1ULL << rg_dict_get(n->known, json_string_value(sub), json_string_length(sub));
+        json_array_foreach(sub, i, one) p->needs |=
+            1ULL << rg_dict_get(n->known, json_string_value(one), json_string_length(one));
+    }
 }
 
 /* "minProperties": names that are not declared may come twice, so that they are not counted. */
@@ -369,7 +369,7 @@ static void fill(names *n, rg_object_spec *spec, rg_object_other *other)
     spec->prop = n->prop;
     spec->n_props = n->n;
     EACH(n->t, i, RG_OTHER_THAN, v)
-        spec->need_other = true;
+    spec->need_other = true;
     check_min(n, spec);
 }
 
@@ -385,7 +385,7 @@ static uint32_t beyond(rg_schemas *s, const names *n, const rg_object_spec *spec
     for (uint32_t i = 0; i < n->n && !s->f->failed; i++) {
         bool among = false, had = n->prop[i].required;
         EACH(n->t, k, RG_OTHER_THAN, v)
-            among |= json_object_get(v, n->prop[i].name) != NULL;
+        among |= json_object_get(v, n->prop[i].name) != NULL;
         if (among || n->prop[i].value == RG_NEVER)
             continue;
         n->prop[i].required = true;
@@ -404,7 +404,8 @@ uint32_t rg_schema_object(rg_schemas *s, const rg_terms *t)
     names n = { .s = s, .t = t, .known = rg_dict_new(16) };
     rg_object_other other[1 << MOST_PATTERNS];
     rg_object_spec spec = { .min = rg_schema_count(s, t, "minProperties", true, 0),
-                            .max = rg_schema_count(s, t, "maxProperties", false, RG_FOREVER), .space = s->parts.space };
+                            .max = rg_schema_count(s, t, "maxProperties", false, RG_FOREVER),
+                            .space = s->parts.space };
     uint32_t made = RG_NEVER;
 
     if (!n.known)

@@ -1,7 +1,7 @@
 /* schema_refs.c -- see schema.h: where a $ref leads.
  *
- * A "$id" (of draft 4 "id") below the root begins a document of its own, in which '#' means that one; "$anchor", or an id
- * that is only '#name', names a place.  All ids are found once, beforehand.  Authors write ids that are no addresses
+ * A "$id" (of draft 4 "id") below the root begins a document of its own, in which '#' means that one; "$anchor", or an
+ * id that is only '#name', names a place.  All ids are found once, beforehand.  Authors write ids that are no addresses
  * ("/properties/a"): what is not found in a document of its own is looked for in the root. */
 #include <stdlib.h>
 
@@ -26,7 +26,9 @@ struct rg_schema_refs {
 
 static bool is_map(const char *key)
 {
-    static const char *const maps[] = { "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties" };
+    static const char *const maps[] = {
+        "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"
+    };
 
     for (size_t i = 0; i < RG_LEN(maps); i++)
         if (!strcmp(key, maps[i]))
@@ -74,7 +76,8 @@ static size_t address(const char *uri)
 
 static void find_ids(rg_schema_refs *r, json_t *v, json_t *document, bool map)
 {
-    const char *key, *id = map ? NULL : id_of(v), *anchor = map ? NULL : json_string_value(json_object_get(v, "$anchor"));
+    const char *key, *id = map ? NULL : id_of(v),
+                     *anchor = map ? NULL : json_string_value(json_object_get(v, "$anchor"));
     json_t *sub;
     size_t i;
 
@@ -95,11 +98,8 @@ static void find_ids(rg_schema_refs *r, json_t *v, json_t *document, bool map)
         r->member = all;
         r->member[r->n_members++] = (member){ v, document };
     }
-    json_object_foreach(v, key, sub)
-        if (map || !is_data(key))
-            find_ids(r, sub, document, !map && is_map(key));
-    json_array_foreach(v, i, sub)
-        find_ids(r, sub, document, false);
+    json_object_foreach(v, key, sub) if (map || !is_data(key)) find_ids(r, sub, document, !map && is_map(key));
+    json_array_foreach(v, i, sub) find_ids(r, sub, document, false);
 }
 
 static int by_schema(const void *a, const void *b)
@@ -228,7 +228,8 @@ json_t *rg_schema_target(rg_schemas *s, const json_t *schema)
     if (n)
         document = find_document(r, text, n, document);
     if (!document) {
-        rg_schema_cannot(s, "$ref '%.200s' leads to another document: only '#', '#/...' and ids of this one are followed", text);
+        rg_schema_cannot(
+            s, "$ref '%.200s' leads to another document: only '#', '#/...' and ids of this one are followed", text);
         return NULL;
     }
     fragment = text[n] ? text + n + 1 : "";

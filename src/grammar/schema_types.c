@@ -131,23 +131,30 @@ void rg_schema_bounds(rg_schemas *s, const rg_terms *t, double *low, double *hig
     *high = most.is ? json_number_value(most.value) : (double)INFINITY;
 }
 
-/* The limit as a decimal text without an exponent: of integers exactly, and of reals where a double does not round. */
-static rg_json_bound bound_text(rg_schemas *s, const limit *l, bool whole, char text[64])
+/* The limit as a decimal text without an exponent, exactly.  Numbers are written with so few digits that a limit beyond
+ * them on the far side of 0 is lowered to them. */
+static rg_json_bound bound_text(rg_schemas *s, const limit *l, bool whole, bool lower, char text[64])
 {
     double most = whole ? 1e20 : 1e15, value = l->is ? json_number_value(l->value) : 0;
 
     if (!l->is)
         return (rg_json_bound){ 0 };
+    if (fabs(value) >= most) {
+        if ((value > 0) == lower)
+            rg_schema_cannot(s, "a minimum or maximum of %.17g, which has too many digits", value);
+        snprintf(text, 64, "%s%.0f", lower ? "-" : "", whole ? 9223372036854775000.0 : 999999999999999.0);
+        return (rg_json_bound){ text, false };
+    }
     if (json_is_integer(l->value)) {
         snprintf(text, 64, "%lld", (long long)json_integer_value(l->value));
     } else {
         for (int digits = 0; digits <= 17; digits++) {
-            snprintf(text, 64, "%.*f", digits, fmod(value, 1e20));
+            snprintf(text, 64, "%.*f", digits, value);
             if (strtod(text, NULL) == value)
                 break;
         }
     }
-    if (fabs(value) >= most || strtod(text, NULL) != value)
+    if (strtod(text, NULL) != value)
         rg_schema_cannot(s, "a minimum or maximum of %.17g, which has too many digits", value);
     return (rg_json_bound){ text, l->exclusive };
 }
@@ -162,8 +169,8 @@ uint32_t rg_schema_number(rg_schemas *s, rg_form *f, const rg_terms *t, bool who
     if (!low.is && !high.is && !short_)
         return whole ? rg_json_integer(f, (rg_json_bound){ 0 }, (rg_json_bound){ 0 })
                      : rg_json_number(f, (rg_json_bound){ 0 }, (rg_json_bound){ 0 });
-    min = bound_text(s, &low, whole, low_text);
-    max = bound_text(s, &high, whole, high_text);
+    min = bound_text(s, &low, whole, true, low_text);
+    max = bound_text(s, &high, whole, false, high_text);
     if (s->f->failed)
         return RG_NEVER;
     if (short_ && !min.text)
@@ -313,7 +320,8 @@ static uint32_t listed(rg_schemas *s, const rg_terms *t, const json_t *list, con
     json_array_foreach(list, k, v) {
         bool all = !s->f->failed;
         for (uint32_t i = 0; i < t->n && all; i++)
-            all = rg_schema_valid(s, t->term[i].schema, v, from);
+            all = rg_schema_valid(s, t->term[i].schema, v, from) &&
+                  (t->term[i].schema == from || rg_schema_fits_format(s, t->term[i].schema, v));
         if (all)
             rg_list_add(s->f, &l, exactly(s, v));
     }
@@ -354,7 +362,8 @@ static bool leaves_out(const json_t *list, const json_t *v)
     return false;
 }
 
-/* Types of which values that must not be cannot be told apart, or of which nothing is left; true and false are *boolean. */
+/* Types of which values that must not be cannot be told apart, or of which nothing is left; true and false are
+ * *boolean. */
 static uint32_t types_left_out(rg_schemas *s, const json_t *list, uint32_t *boolean)
 {
     static const struct {
@@ -381,7 +390,7 @@ uint32_t rg_schema_plain(rg_schemas *s, const rg_terms *t)
 
     EACH(t, i, "const", v) {
         json_t *list = json_pack("[O]", v);
-        uint32_t one = listed(s, t, list, NULL);
+        uint32_t one = listed(s, t, list, t->term[i].schema);
         json_decref(list);
         return one;
     }

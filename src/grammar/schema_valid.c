@@ -1,5 +1,6 @@
-/* schema_valid.c -- see schema.h: whether a value that is written out (of "enum", "const", or a property's name) satisfies
- * a schema.  Formats are not asked for: a listed value that does not have its format is the author's choice. */
+/* schema_valid.c -- see schema.h: whether a value that is written out (of "enum", "const", or a property's name)
+ * satisfies a schema.  Formats are not asked for: what does not have one for sure is not known (format.c knows a part
+ * of each). */
 #include <math.h>
 #include <stdlib.h>
 
@@ -37,7 +38,7 @@ static bool valid_string(checker *c, json_t *schema, json_t *v)
 
     return counts(c->s, schema, "minLength", "maxLength", characters(v)) &&
            (!pattern || rg_schema_found(c->s, rg_schema_text(c->s, pattern, "pattern"), json_string_value(v))) &&
-           (!not || !rg_schema_found(c->s, json_string_value(not), json_string_value(v)));
+           (!not || !rg_schema_found(c->s, json_string_value(not ), json_string_value(v)));
 }
 
 static bool valid_array(checker *c, json_t *schema, json_t *v)
@@ -49,7 +50,8 @@ static bool valid_array(checker *c, json_t *schema, json_t *v)
         return false;
     if (json_is_array(items))
         prefix = items, items = rg_schema_get(schema, "additionalItems");
-    json_array_foreach(v, i, item) {
+    json_array_foreach(v, i, item)
+    {
         json_t *sub = i < json_array_size(prefix) ? json_array_get(prefix, i) : items;
         if (sub && !valid(c, sub, item, NULL))
             return false;
@@ -68,11 +70,12 @@ static bool valid_property(checker *c, json_t *schema, const char *name, json_t 
     bool known = own != NULL, ok = !own || valid(c, own, v, NULL);
     const char *pattern;
 
-    json_object_foreach(rg_schema_get(schema, "patternProperties"), pattern, sub)
-        if (ok && rg_schema_found(c->s, pattern, name)) {
-            known = true;
-            ok = valid(c, sub, v, NULL);
-        }
+    json_object_foreach(rg_schema_get(schema, "patternProperties"), pattern,
+                        sub) if (ok && rg_schema_found(c->s, pattern, name))
+    {
+        known = true;
+        ok = valid(c, sub, v, NULL);
+    }
     if (ok && names) {
         json_t *text = json_string(name);
         ok = valid(c, names, text, NULL);
@@ -86,9 +89,7 @@ static bool has_all(const json_t *names, const json_t *v)
     json_t *name;
     size_t i;
 
-    json_array_foreach(names, i, name)
-        if (!json_object_get(v, json_string_value(name)))
-            return false;
+    json_array_foreach(names, i, name) if (!json_object_get(v, json_string_value(name))) return false;
     return true;
 }
 
@@ -101,20 +102,19 @@ static bool valid_object(checker *c, json_t *schema, json_t *v)
     if (!counts(c->s, schema, "minProperties", "maxProperties", json_object_size(v)) ||
         !has_all(rg_schema_get(schema, "required"), v))
         return false;
-    json_object_foreach(v, name, value) {
+    json_object_foreach(v, name, value)
+    {
         if (!valid_property(c, schema, name, value))
             return false;
         beyond |= !json_object_get(other, name);
     }
-    json_object_foreach(rg_schema_get(schema, "dependentRequired"), name, sub)
-        if (json_object_get(v, name) && !has_all(sub, v))
-            return false;
-    json_object_foreach(rg_schema_get(schema, "dependentSchemas"), name, sub)
-        if (json_object_get(v, name) && !valid(c, sub, v, NULL))
-            return false;
-    json_object_foreach(rg_schema_get(schema, "dependencies"), name, sub)
-        if (json_object_get(v, name) && !(json_is_array(sub) ? has_all(sub, v) : valid(c, sub, v, NULL)))
-            return false;
+    json_object_foreach(rg_schema_get(schema, "dependentRequired"), name,
+                        sub) if (json_object_get(v, name) && !has_all(sub, v)) return false;
+    json_object_foreach(rg_schema_get(schema, "dependentSchemas"), name,
+                        sub) if (json_object_get(v, name) && !valid(c, sub, v, NULL)) return false;
+    json_object_foreach(rg_schema_get(schema, "dependencies"), name,
+                        sub) if (json_object_get(v, name) &&
+                                 !(json_is_array(sub) ? has_all(sub, v) : valid(c, sub, v, NULL))) return false;
     return beyond;
 }
 
@@ -124,16 +124,17 @@ static size_t count_valid(checker *c, const json_t *list, json_t *v)
     size_t n = 0, i;
     json_t *sub;
 
-    json_array_foreach(list, i, sub)
-        n += valid(c, sub, v, NULL);
+    json_array_foreach(list, i, sub) n += valid(c, sub, v, NULL);
     return n;
 }
 
 static bool valid_parts(checker *c, json_t *schema, json_t *v)
 {
-    json_t *ref = rg_schema_get(schema, "$ref"), *all = rg_schema_get(schema, "allOf"), *any = rg_schema_get(schema, "anyOf");
-    json_t *one = rg_schema_get(schema, "oneOf"), *not = rg_schema_get(schema, "not"), *test = rg_schema_get(schema, "if");
-    json_t *negate = rg_schema_get(schema, RG_NEGATE);
+    json_t *ref = rg_schema_get(schema, "$ref"), *all = rg_schema_get(schema, "allOf"),
+           *any = rg_schema_get(schema, "anyOf");
+    json_t *one = rg_schema_get(schema, "oneOf"), *not = rg_schema_get(schema, "not"),
+           *test = rg_schema_get(schema, "if");
+    json_t *negate = rg_schema_get(schema, RG_NEGATE), *part = rg_schema_get(schema, RG_NEGATE_PART);
 
     if (ref && (!(ref = rg_schema_target(c->s, schema)) || !valid(c, ref, v, NULL)))
         return false;
@@ -141,7 +142,7 @@ static bool valid_parts(checker *c, json_t *schema, json_t *v)
         return false;
     return (!all || count_valid(c, all, v) == json_array_size(all)) && (!any || count_valid(c, any, v) > 0) &&
            (!one || count_valid(c, one, v) == 1) && (!not || !valid(c, not, v, NULL)) &&
-           (!negate || !valid(c, negate, v, NULL));
+           (!negate || !valid(c, negate, v, NULL)) && (!part || !valid(c, part, v, NULL));
 }
 
 static bool among(const json_t *list, const json_t *v)
@@ -149,9 +150,7 @@ static bool among(const json_t *list, const json_t *v)
     json_t *one;
     size_t i;
 
-    json_array_foreach(list, i, one)
-        if (rg_schema_equal(one, v))
-            return true;
+    json_array_foreach(list, i, one) if (rg_schema_equal(one, v)) return true;
     return false;
 }
 

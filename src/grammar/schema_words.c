@@ -32,7 +32,8 @@ static bool end_anchored(rg_schemas *s, rg_form *own, uint32_t root, bool try, b
     own->root = root;
     if (!own->failed) {
         bool refined = rg_form_refine(own, &every);
-        ok = refined ? rg_dfa_of(own, own, anchored, out) : own->node && own->node[own->root].dead; /* dead: nothing matches */
+        ok = refined ? rg_dfa_of(own, own, anchored, out)
+                     : own->node && own->node[own->root].dead; /* dead: nothing matches */
     }
     if (!ok && (!try || err->code == RG_E_INPUT || err->code == RG_E_MEMORY))
         rg_form_fail(s->f, err->code, "%s", err->text);
@@ -208,12 +209,10 @@ static text_list texts_of(rg_schemas *s, const rg_terms *t, const char *key, boo
     text_list l = { 0 };
 
     RG_EACH(t, i, key, v) {
-        const char *text = json_string_value(v);
+        const char *text = rg_schema_text(s, v, strcmp(key, RG_NOT_PATTERN) ? key : "pattern");
         bool there = false;
-        if (!text || strlen(text) != json_string_length(v)) {
-            rg_schema_bad(s, "'%s' is not a text", key);
+        if (s->f->failed)
             break;
-        }
         for (uint32_t k = 0; k < l.n && !there; k++)
             there = !strcmp(l.text[k], text);
         if (there || (formats && !rg_json_has_format(text)))
@@ -392,6 +391,19 @@ static bool in_table(rg_schemas *s, const rg_dfa *d, const char *text)
         state = rg_dfa_next(d, state, (uint8_t)b.data[i]);
     rg_buf_fini(&b);
     return state != RG_DFA_DEAD && d->ends[state] & RG_DFA_ENDS;
+}
+
+bool rg_schema_fits_format(rg_schemas *s, const json_t *schema, const json_t *v)
+{
+    const char *format = json_string_value(rg_schema_get(schema, "format"));
+    rg_dfa d;
+    bool fits;
+
+    if (!format || !json_is_string(v) || !rg_json_has_format(format))
+        return true;
+    fits = format_table(s, format, &d) && in_table(s, &d, json_string_value(v));
+    rg_dfa_fini(&d);
+    return fits;
 }
 
 bool rg_schema_found(rg_schemas *s, const char *pattern, const char *text)
@@ -637,7 +649,8 @@ uint32_t rg_schema_numbers_without(rg_schemas *s, const rg_terms *t, uint32_t ty
         return RG_NEVER;
     }
     rg_form_init(&own, &err);
-    ok = end_form(s, &own, rg_schema_number(s, &own, t, whole, true), false, &d) && leave_out_numbers(s, types, without, &d);
+    ok = end_form(s, &own, rg_schema_number(s, &own, t, whole, true), false, &d) &&
+         leave_out_numbers(s, types, without, &d);
     if (ok)
         return rg_dfa_word_node(s->f, &d, 0, RG_FOREVER);
     rg_dfa_fini(&d);
