@@ -18,6 +18,12 @@
 #include "base/mem.h"
 #include "ckpt/checkpoint.h"
 #include "engine/loop.h"
+#include "engine/work/answer.h"
+#include "engine/work/beams.h"
+#include "engine/work/embedding.h"
+#include "engine/work/fill.h"
+#include "engine/work/head.h"
+#include "engine/work/prompt_logprobs.h"
 #include "grammar/cache.h"
 #include "measure/profile.h"
 #include "model/model.h"
@@ -788,7 +794,7 @@ int rg_diffusion_cache_find(const char *word)
 
 const int32_t *rg_request_trace(const rg_request *r, int32_t sample, int32_t k, int32_t *n)
 {
-    const rg_fill *f = sample >= 0 && sample < r->params.n_samples ? r->samples[sample].fill : NULL;
+    const rg_fill *f = rg_fill_of(r, sample);
 
     if (!f || !f->trace || k < 0 || k >= atomic_load(&f->n_traced))
         return NULL;
@@ -803,42 +809,30 @@ rg_usage rg_request_usage(const rg_request *r)
 
 double rg_request_answer_score(const rg_request *r, int32_t sample)
 {
-    const rg_beams *b = r->beams;
+    const rg_beams *b = rg_beams_of(r);
 
-    if (r->best && r->is_chosen && sample >= 0 && sample < r->params.n_samples)
-        return rg_sample_mean_logprob(&r->samples[r->best[sample]]);
-    if (!b || sample < 0 || sample >= r->params.n_samples || atomic_load(&r->samples[sample].finish) == RG_RUNNING ||
-        sample >= b->n_ordered)
+    if (sample < 0 || sample >= r->params.n_samples)
+        return NAN;
+    if (!b)
+        return rg_answer_mean_logprob(r, sample);
+    if (atomic_load(&r->samples[sample].finish) == RG_RUNNING || sample >= b->n_ordered)
         return NAN;
     return b->finished[b->order[sample]].score;
 }
 
-const float *rg_request_embedding(const rg_request *request, int32_t *n)
+const float *rg_request_embedding(const rg_request *r, int32_t *n)
 {
-    rg_request *r = (rg_request *)(uintptr_t)request; /* what the reader makes of the pooled states is its own */
-
-    if (!r->embedding || atomic_load(&r->samples[0].finish) != RG_FINISH_STOP)
-        return NULL;
-    *n = r->n_poolings * r->dim;
-    if (!r->finish_scratch)
-        return r->embedding;
-    if (!r->finished)
-        r->finished = rg_dense_apply(r->dense, r->made_by, r->embedding, r->finish_scratch);
-    *n = r->made_by->dim;
-    return r->finished;
+    return rg_embedding_result(r, n);
 }
 
 const float *rg_request_head_scores(const rg_request *r, int32_t *n)
 {
-    if (!r->labels || atomic_load(&r->samples[0].finish) != RG_FINISH_STOP)
-        return NULL;
-    *n = r->n_labels;
-    return r->labels;
+    return rg_head_result(r, n);
 }
 
 bool rg_request_prompt_logprob(const rg_request *r, int32_t position, rg_prompt_logprob *out)
 {
-    return rg_request_score(r, position, out);
+    return rg_prompt_logprobs_get(r, position, out);
 }
 
 void rg_request_close(rg_request *r)

@@ -275,13 +275,12 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
     return drawn;
 }
 
-void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float *logits)
+void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, rg_beams *b, float *logits)
 {
     const rg_sampling *sampling = &r->params.sampling;
     bool may_end;
     rg_sample_place place = place_of(r, i, NULL, 0, &may_end);
     int32_t n_eos = sampling->ignore_eos ? 0 : r->n_eos;
-    rg_beams *b = r->beams;
     rg_beam *beam = &b->beam[i];
     thread_scratch *own = &s->of[thread];
 
@@ -320,7 +319,7 @@ int32_t rg_draw_best(rg_sample_scratch *s, int thread, const rg_draw_place *at, 
 
 void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, float *logits)
 {
-    rg_fill *f = m->request->samples[m->sample].fill;
+    rg_fill *f = m->fill;
     const rg_sampling *sampling = &m->request->params.sampling;
     rg_sample_place place = {
         .history = { .prompt = m->request->params.prompt, .n_prompt = m->request->params.n_prompt },
@@ -359,15 +358,12 @@ static int32_t rank_of(const float *logits, int32_t n, int32_t id)
     return rank;
 }
 
-bool rg_draw_score(rg_sample_scratch *s, int thread, rg_request *r, int32_t position, const float *logits)
+bool rg_draw_prompt_logprob(rg_sample_scratch *s, int thread, const float *logits, int32_t id, rg_id_logprob *out,
+                            int32_t k, rg_top *tops)
 {
-    int32_t k = r->params.n_prompt_tops, id = r->params.prompt[position];
-    rg_top *tops = k ? r->score_tops + (size_t)position * (size_t)k : NULL;
-    thread_scratch *own = &s->of[thread];
-
     if (!rg_all_finite(logits, s->vocab_size))
         return false;
-    r->scores[position] = (rg_score){ .logprob = rg_logprobs(own->sampler, logits, id, k, tops),
-                                      .rank = rank_of(logits, s->vocab_size, id) };
+    *out = (rg_id_logprob){ .logprob = rg_logprobs(s->of[thread].sampler, logits, id, k, tops),
+                            .rank = rank_of(logits, s->vocab_size, id) };
     return true;
 }

@@ -1,14 +1,16 @@
-/* draw.h -- one row of logits to the next id of an answer, or to the score of an id of the prompt, on any of a step's
- * threads.
+/* draw.h -- one row of logits to the next id of an answer, or to the log-probability of an id of the prompt, on any of a
+ * step's threads.
  *
  * For an answer grammar, stop ids and end tokens come first, then the sampler's rules and its draw.  The result depends
  * on the request alone, not on the thread. */
 #ifndef RG_ENGINE_DRAW_H
 #define RG_ENGINE_DRAW_H
 
+#include "engine/beam.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/verify.h"
+#include "engine/work/fill.h"
 
 typedef struct rg_drawn {
     int32_t id;    /* -1: the logits are not all numbers, and there is none */
@@ -66,7 +68,7 @@ float rg_draw_next_mu(const rg_sample_scratch *s, const rg_request *r, float mu,
 
 /* List the candidates for the next id of beam i of a request, by the logits of its last row, which are overwritten.
  * Logits that are not all numbers end the request. */
-void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float *logits);
+void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, rg_beams *b, float *logits);
 
 /* For a drafter: the k ids that would most likely be drawn there if these were the logits (rg_sample_best), which may
  * be -INFINITY where the drafter knows no id; their number, 0 where a logit is NaN or +INFINITY.  own_noise: whatever
@@ -78,6 +80,7 @@ int32_t rg_draw_best(rg_sample_scratch *s, int thread, const rg_draw_place *at, 
 typedef struct rg_draw_mask {
     rg_request *request;
     int sample;
+    rg_fill *fill;
     int32_t position;
     bool without;
 } rg_draw_mask;
@@ -86,8 +89,9 @@ typedef struct rg_draw_mask {
  * is never drawn.  Logits that are not all numbers end the request. */
 void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, float *logits);
 
-/* Score the id at this position of the prompt by the logits of the row before it; by any thread, as rg_draw.  False:
- * the logits are not all numbers. */
-bool rg_draw_score(rg_sample_scratch *s, int thread, rg_request *r, int32_t position, const float *logits);
+/* The log-probability and rank of an id of a prompt by the logits of the row before it, and the k best ids in its place;
+ * by any thread, as rg_draw.  False: the logits are not all numbers. */
+bool rg_draw_prompt_logprob(rg_sample_scratch *s, int thread, const float *logits, int32_t id, rg_id_logprob *out,
+                            int32_t k, rg_top *tops);
 
 #endif

@@ -15,26 +15,31 @@
 static bool make_arrays(rg_loop *l, rg_error *err)
 {
     const rg_loop_options *o = &l->options;
-    size_t n = (size_t)o->max_seqs, logits = (size_t)l->runner->max_logits;
+    const size_t n = (size_t)o->max_seqs, logits = (size_t)l->runner->max_logits;
+    rg_work_step *s = &l->step;
 
-    l->plan = rg_array(n, sizeof *l->plan);
-    l->drawn = rg_array(logits, sizeof *l->drawn);
-    l->judged = o->verify == RG_VERIFY_TYPICAL ? rg_array(logits, sizeof *l->judged) : NULL;
-    if (!l->plan || !l->drawn || (o->verify == RG_VERIFY_TYPICAL && !l->judged))
-        return rg_fail_memory(err, n * sizeof *l->plan + logits * sizeof *l->drawn);
-    if (!rg_step_batch_init(&l->rows, o->max_seqs, l->runner->max_rows, l->runner->max_logits,
-                        o->drafter && !rg_states_keep_chains(l->states), err))
+    s->states = l->states;
+    s->scratch = l->scratch;
+    s->verify = o->verify;
+    s->plan = rg_array(n, sizeof *s->plan);
+    s->drawn = rg_array(logits, sizeof *s->drawn);
+    s->judged = o->verify == RG_VERIFY_TYPICAL ? rg_array(logits, sizeof *s->judged) : NULL;
+    if (!s->plan || !s->drawn || (o->verify == RG_VERIFY_TYPICAL && !s->judged))
+        return rg_fail_memory(err, n * sizeof *s->plan + logits * sizeof *s->drawn);
+    if (!rg_step_batch_init(&s->rows, o->max_seqs, l->runner->max_rows, l->runner->max_logits,
+                            o->drafter && !rg_states_keep_chains(l->states), err))
         return false;
-    l->rows.sees = l->runner->sees;
+    s->rows.sees = l->runner->sees;
     if (o->drafter && o->verify != RG_VERIFY_COUPLED && !rg_sample_scratch_judge(l->scratch, err))
         return false;
     if (o->drafter) {
-        l->in_turn = rg_array(logits, sizeof *l->in_turn);
-        l->mu = rg_array(logits, sizeof *l->mu);
-        l->n_in_turn = rg_array((size_t)o->max_seqs, sizeof *l->n_in_turn);
-        if (!l->in_turn || !l->mu || !l->n_in_turn)
-            return rg_fail_memory(err, logits * sizeof *l->in_turn);
+        s->in_turn = rg_array(logits, sizeof *s->in_turn);
+        s->mu = rg_array(logits, sizeof *s->mu);
+        s->n_in_turn = rg_array(n, sizeof *s->n_in_turn);
+        if (!s->in_turn || !s->mu || !s->n_in_turn)
+            return rg_fail_memory(err, logits * sizeof *s->in_turn);
         l->speculation = rg_speculation_new(o, &l->runner->facts, l->states, l->scratch, err);
+        s->speculation = l->speculation;
     }
     return !o->drafter || l->speculation;
 }
@@ -173,7 +178,7 @@ static void publish(rg_loop *l, uint64_t start, bool stepped)
     if (l->speculation)
         publish_drafts(t, rg_speculation_counts(l->speculation));
     if (stepped) {
-        t->n_output += l->n_output;
+        t->n_output += l->step.n_output;
         t->last_step_s = rg_seconds(start, now);
         t->busy_s += t->last_step_s;
     }
@@ -265,13 +270,13 @@ void rg_loop_free(rg_loop *l)
     rg_states_free(l->states);
     rg_sample_scratch_free(l->scratch);
     rg_speculation_free(l->speculation);
-    rg_step_batch_fini(&l->rows);
-    rg_free(l->plan);
-    rg_free(l->drawn);
-    rg_free(l->judged);
-    rg_free(l->in_turn);
-    rg_free(l->mu);
-    rg_free(l->n_in_turn);
+    rg_step_batch_fini(&l->step.rows);
+    rg_free(l->step.plan);
+    rg_free(l->step.drawn);
+    rg_free(l->step.judged);
+    rg_free(l->step.in_turn);
+    rg_free(l->step.mu);
+    rg_free(l->step.n_in_turn);
     if (l->stepped_made)
         pthread_cond_destroy(&l->stepped);
     if (l->wake_made)

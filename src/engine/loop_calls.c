@@ -9,23 +9,17 @@ enum { MAX_RETRY_S = 600 };
 
 bool rg_loop_submit(rg_loop *l, rg_request *r, rg_error *err)
 {
-    int32_t n_positions = rg_request_positions(r);
+    const rg_work_room most = r->work->most(r);
     int64_t n_ids = r->params.n_prompt, most_ids = r->params.background ? 0 : l->options.max_waiting_ids;
-    rg_forks forks = { .n = r->beams ? r->n_branches : 1, .shared = r->params.n_prompt - 1 };
-    double state = rg_states_share(l->states, n_positions, forks);
+    double state = rg_states_share(l->states, most.n_positions, most.forks);
+    rg_work_host host = { .states = l->states, .max_seqs = l->options.max_seqs, .max_rows = l->runner->max_rows };
     rg_applicant who;
     bool ok = false;
 
-    if (r->beams && r->n_branches > l->options.max_seqs)
-        return rg_fail(err, RG_E_LIMIT, "%d beams: the engine was opened for %d sequences at once (--max-seqs)",
-                       (int)r->n_branches, (int)l->options.max_seqs);
-    if (r->beams && state > 1)
-        return rg_fail(err, RG_E_LIMIT, "%d beams of %d prompt ids and %d to come need more state than the engine was "
-                       "opened with", (int)r->n_branches, (int)r->params.n_prompt, (int)r->params.max_tokens);
-    if (n_positions > l->options.max_seq_len || state > 1 ||
-        (r->is_whole && n_positions > rg_states_most_scratch(l->states, l->runner->max_rows)))
-        return rg_fail(err, RG_E_LIMIT, "%d prompt ids and %d to come need more state than the engine was opened with",
-                       (int)r->params.n_prompt, (int)r->params.max_tokens);
+    if (r->work->fits && !r->work->fits(r, &host, state, err))
+        return false;
+    if (most.n_positions > l->options.max_seq_len || state > 1)
+        return rg_work_no_room(r, err);
     pthread_mutex_lock(&l->lock);
     if (l->closing) {
         rg_fail(err, RG_E_BUSY, "the engine is closing");

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "engine/request.h"
+#include "engine/work/work.h"
 
 enum { LOOK_AHEAD = 64 };
 
@@ -16,7 +16,7 @@ enum { LOOK_AHEAD = 64 };
 
 /* The reader counts itself in n_asleep before it reads the counts; the engine publishes before it reads n_asleep.  All
  * are sequentially consistent, so at least one of the two sees the other. */
-static void wake_reader(rg_request *r)
+void rg_request_wake(rg_request *r)
 {
     if (!atomic_load(&r->n_asleep))
         return;
@@ -59,8 +59,10 @@ static bool finds_stop(const rg_request *r, const int32_t *ids, int32_t n, rg_sp
     return false;
 }
 
-static bool meets_stop(const rg_request *r, rg_sample *s)
+bool rg_request_meets_stop(rg_request *r, int i)
 {
+    rg_sample *s = &r->samples[i];
+
     return finds_stop(r, s->ids, s->n_output, &s->speller, s->stop_at, s->try_stop_at);
 }
 
@@ -77,7 +79,7 @@ static rg_finish end_by_grammar(rg_sample *s, int32_t id)
 }
 
 /* The first end counts. */
-static void finish(rg_request *r, rg_sample *s, rg_finish why)
+void rg_request_finish(rg_request *r, rg_sample *s, rg_finish why)
 {
     if (atomic_load_explicit(&s->finish, memory_order_relaxed) != RG_RUNNING)
         return;
@@ -114,74 +116,29 @@ rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, con
     if (k > 0 && top != s->tops + (size_t)s->n_output * (size_t)k)
         memcpy(s->tops + (size_t)s->n_output * (size_t)k, top, (size_t)k * sizeof *top);
     s->n_output++;
-    why = meets_stop(r, s) ? RG_FINISH_STOP : end_by_grammar(s, id);
+    why = rg_request_meets_stop(r, i) ? RG_FINISH_STOP : end_by_grammar(s, id);
     if (why == RG_RUNNING && s->n_output == r->params.max_tokens)
         why = RG_FINISH_LENGTH;
     atomic_store(&s->n_ready, s->n_output);
     if (why != RG_RUNNING)
-        finish(r, s, why);
-    wake_reader(r);
+        rg_request_finish(r, s, why);
+    rg_request_wake(r);
     return why;
 }
 
 void rg_request_end(rg_request *r, int i, rg_finish why)
 {
-    finish(r, &r->samples[i], why);
-    wake_reader(r);
+    rg_request_finish(r, &r->samples[i], why);
+    rg_request_wake(r);
 }
 
-/* ---- texts of beams: each place's as far as it is written -------------------------------------------------------- */
-
-bool rg_request_would_stop(void *request, int32_t place, int32_t id)
+bool rg_request_would_stop(const rg_request *r, int i, int32_t *scratch)
 {
-    rg_request *r = request;
-    rg_sample *s = &r->samples[place];
+    const rg_sample *s = &r->samples[i];
     rg_speller speller = s->speller;
 
-    s->ids[s->n_output] = id; /* behind its ids, where its next one goes */
-    memcpy(r->stop_scratch, s->stop_at, (size_t)r->params.n_stop * sizeof *s->stop_at);
-    return finds_stop(r, s->ids, s->n_output + 1, &speller, r->stop_scratch, s->try_stop_at);
-}
-
-void rg_request_take_text(rg_request *r, int place, int from)
-{
-    r->samples[place].speller = r->samples[from].speller;
-    if (r->params.n_stop)
-        memcpy(r->samples[place].stop_at, r->samples[from].stop_at, (size_t)r->params.n_stop * sizeof(int32_t));
-}
-
-void rg_request_follow_text(rg_request *r, int place)
-{
-    (void)meets_stop(r, &r->samples[place]); /* it does not: it would have ended */
-}
-
-/* The k-th best answer. */
-static void tell(rg_request *r, int k, rg_finish why)
-{
-    const rg_beams *b = r->beams;
-    const rg_hypothesis *h = k < b->n_ordered ? &b->finished[b->order[k]] : NULL;
-    rg_sample *s = &r->samples[k];
-
-    if (!h) {
-        finish(r, s, why != RG_RUNNING ? why : RG_FINISH_GRAMMAR);
-        return;
-    }
-    rg_beam_ids_copy(b, &r->places[k], &h->is, h->n);
-    s->n_output = h->n;
-    s->stop_id = h->end >= 0 && rg_ids_have(r->params.stop_ids, r->params.n_stop_ids, h->end) &&
-                 (r->params.sampling.ignore_eos || !rg_ids_have(r->eos_ids, r->n_eos, h->end)) ? h->end : -1;
-    atomic_store(&s->n_ready, h->n);
-    finish(r, s, why != RG_RUNNING ? why : h->end >= 0 || h->stopped ? RG_FINISH_STOP : RG_FINISH_LENGTH);
-}
-
-void rg_request_tell(rg_request *r, rg_finish why)
-{
-    rg_beams_close(r->beams, r->places);
-    if (!atomic_load_explicit(&r->first_ns, memory_order_relaxed))
-        atomic_store(&r->first_ns, rg_now_ns());
-    for (int k = 0; k < r->params.n_samples; k++)
-        tell(r, k, why);
-    wake_reader(r);
+    memcpy(scratch, s->stop_at, (size_t)r->params.n_stop * sizeof *scratch);
+    return finds_stop(r, s->ids, s->n_output + 1, &speller, scratch, s->try_stop_at);
 }
 
 /* ---- the reader's side ------------------------------------------------------------------------------------------- */
@@ -214,34 +171,9 @@ static void read_text(rg_request *r, rg_sample *s, bool ended)
     }
 }
 
-double rg_sample_mean_logprob(const rg_sample *s)
-{
-    return s->n_drawn ? s->sum_logprobs / s->n_drawn : -INFINITY;
-}
-
-/* Once all samples have ended: in order of their means, equal ones as they are numbered. */
-static void choose(rg_request *r)
-{
-    for (int i = 0; i < r->n_branches; i++) {
-        int at = i;
-
-        if (atomic_load(&r->samples[i].finish) == RG_RUNNING)
-            return;
-        for (; at > 0 && rg_sample_mean_logprob(&r->samples[i]) > rg_sample_mean_logprob(&r->samples[r->best[at - 1]]);
-             at--)
-            r->best[at] = r->best[at - 1];
-        r->best[at] = i;
-    }
-    r->is_chosen = true;
-}
-
 rg_sample *rg_request_told(rg_request *r, int k)
 {
-    if (!r->best)
-        return &r->samples[k];
-    if (!r->is_chosen)
-        choose(r);
-    return r->is_chosen ? &r->samples[r->best[k]] : NULL;
+    return r->work->told ? r->work->told(r, k) : &r->samples[k];
 }
 
 static void give_id(rg_request *r, int i, rg_token *out)
@@ -340,9 +272,8 @@ rg_usage rg_request_used(const rg_request *r)
 
     for (int i = 0; i < r->n_ending; i++)
         u.n_output += atomic_load(&r->samples[i].n_ready);
-    u.beam_blocks = atomic_load(&r->beam_blocks);
-    u.beam_blocks_unshared = atomic_load(&r->beam_blocks_unshared);
-    u.beam_blocks_copied = atomic_load(&r->beam_blocks_copied);
+    if (r->work->usage)
+        r->work->usage(r, &u);
     u.steps_s = 1e-9 * (double)atomic_load(&r->steps_ns);
     u.limit_s = 1e-9 * (double)atomic_load(&r->limit_ns);
     u.queue_s = since(r, atomic_load(&r->admitted_ns));

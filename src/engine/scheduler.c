@@ -199,8 +199,8 @@ static int reap_list(rg_scheduler *s, rg_request_list *list, bool all)
         rg_finish why = all ? RG_FINISH_CANCELLED : ends_now(r, now);
 
         next = r->next;
-        if (r->beams && (why == RG_FINISH_CANCELLED || why == RG_FINISH_DEADLINE))
-            rg_request_tell(r, why);
+        if (r->work->stop && (why == RG_FINISH_CANCELLED || why == RG_FINISH_DEADLINE))
+            r->work->stop(r, why);
         for (int i = 0; i < n_samples && why != RG_RUNNING; i++)
             rg_request_end(r, i, why);
         if (atomic_load(&r->n_ended) < n_samples)
@@ -233,7 +233,7 @@ static void check_shares(const rg_scheduler *s)
             for (const rg_request *r = lists[k]->head; r; r = r->next) {
                 n_requests += r->share == t;
                 for (int i = 0; r->share == t && i < r->n_branches; i++)
-                    n_seqs += (r->samples[i].seq != NULL) + (r->samples[i].fill && r->samples[i].fill->without);
+                    n_seqs += rg_sample_n_seqs(&r->samples[i]);
             }
         RG_ASSERT(n_seqs == t->n_seqs && n_requests == t->n_requests);
     }
@@ -252,10 +252,11 @@ static int32_t check_list(const rg_scheduler *s, const rg_request_list *list, in
             if (!a->seq)
                 continue;
             RG_ASSERT(rg_sample_is_live(a) && a->seq->length == a->seq->committed);
-            RG_ASSERT(a->seq->committed < rg_sample_target(r, a) + (r->beams && r->beams->beam[i].is_listed));
-            RG_ASSERT(!r->beams || r->beams->beam[i].runs || !a->seq->n_blocks);
+            RG_ASSERT(a->seq->committed < r->work->target(r, i) + !r->work->is_open(r, i));
+            if (r->work->agree)
+                r->work->agree(r, i);
             RG_ASSERT(state == RG_LIST_RUNNING || a->seq->swapped);
-            n_held += 1 + (a->fill && a->fill->without);
+            n_held += rg_sample_n_seqs(a);
         }
     }
     RG_ASSERT(n == list->n && list->tail == last && n_held <= s->n_seqs);

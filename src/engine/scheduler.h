@@ -24,9 +24,8 @@ typedef struct rg_planned { /* one span of the coming step */
     rg_request *request;
     int sample;
     int32_t n_rows;
-    bool ends;    /* it is the last span before the sample's next id, or before its embedding; or an evaluation of an
-                   *   answer that is filled in, */
-    bool without; /*   of its sequence without the prompt */
+    bool ends;    /* it is the last span before the sample's next id, or before whatever its work gives */
+    bool beside;  /* its rows are those of the sample's second sequence */
     bool is_prompt;     /* the scheduler's: its rows are none of an answer that is being written, */
     rg_row_budget took; /*   and what it took of the step's, with what is reserved for a draft */
 } rg_planned;
@@ -41,10 +40,10 @@ void rg_scheduler_free(rg_scheduler *s);
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r); /* it waits from now on, at its place by rank */
 
-/* Fill plan (room for max_seqs) within rows >= 1, growing states; returns the number of spans, 0 only if no request is
+/* Plan the step into plan (room for max_seqs) within rows >= 1, growing states; returns the number of spans, 0 only if no request is
  * there.  Prompts get fewer rows where options.step_s or pace demands it.  Memory for logits is there for few rows,
- * logits > max_seqs of them: each span gets one, and a prompt whose ids are scored is cut to most of those that are
- * left, however many rows it may have otherwise. */
+ * logits > max_seqs of them: each span gets one, and a prompt whose rows' logits are wanted is cut to most of those that
+ * are left, however many rows it may have otherwise. */
 int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan);
 /* After sample i of r ended: give its state back. */
 void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i);

@@ -6,10 +6,10 @@
 #ifndef RG_ENGINE_SCHEDULER_INNER_H
 #define RG_ENGINE_SCHEDULER_INNER_H
 
-#include "engine/branch.h"
 #include "engine/fair.h"
 #include "engine/scheduler.h"
 #include "engine/shares.h"
+#include "engine/work/work.h"
 
 enum { RG_LIST_NONE, RG_LIST_WAITING, RG_LIST_RUNNING }; /* rg_request.state */
 
@@ -63,39 +63,25 @@ void rg_scheduler_unlink(rg_scheduler *s, rg_request *r);
 
 /* ---- samples ---- */
 
-/* True until it has ended. */
-static inline bool rg_sample_is_live(const rg_sample *a)
-{
-    return atomic_load_explicit(&a->finish, memory_order_relaxed) == RG_RUNNING;
-}
-
 /* True if it has a state that can grow: it is neither without one nor swapped out. */
 static inline bool rg_sample_is_active(const rg_sample *a)
 {
     return rg_sample_is_live(a) && a->seq && !a->seq->swapped;
 }
 
-/* True if it has neither a state nor any output: it may fork from another sample that has no output either. */
-static inline bool rg_sample_is_unstarted(const rg_sample *a)
-{
-    return rg_sample_is_live(a) && !a->seq && !a->n_output;
-}
-
 /* True if the next row of sample i draws an id. */
 bool rg_sample_is_decoding(const rg_request *r, int i);
 
-/* Positions that must have state before the next id can be drawn. */
-static inline int32_t rg_sample_target(const rg_request *r, const rg_sample *a)
+/* Sequences that it holds. */
+static inline int32_t rg_sample_n_seqs(const rg_sample *a)
 {
-    if (a->fill)
-        return a->fill->d.n;
-    return r->params.n_prompt + a->n_output;
+    return (a->seq != NULL) + (a->beside != NULL);
 }
 
 /* ---- their state (scheduler_state.c) ---- */
 
-/* Give sample i of r a state that can grow: from swap, or from the longest cached prefix; of a request with beams, to
- * all.  must: do not wait for more room.  False: there is no sequence, or no room. */
+/* Give sample i of r a state that can grow: from swap, or from the longest cached prefix; of work whose samples hold it
+ * together, to all.  must: do not wait for more room.  False: there is no sequence, or no room. */
 bool rg_scheduler_activate(rg_scheduler *s, rg_request *r, int i, bool must);
 /* Samples that have nothing yet fork from one whose prompt is computed, as far as there are sequences.  True: some
  * have. */
@@ -123,7 +109,8 @@ bool rg_scheduler_claim_seq(rg_scheduler *s, const rg_request *r);
 /* Tenants with more than r's give up memory, so that sample i of r may begin.  False: there is none. */
 bool rg_scheduler_claim_state(rg_scheduler *s, rg_request *r, int i);
 /* The same for another block of sample i of the running request r, by whoever comes behind it, if nobody has more.
- * False: there is none, or r has beams, which go on together. */
+ * False: there is none, or its samples hold state
+ * together. */
 bool rg_scheduler_make_room(rg_scheduler *s, rg_request *r, int i);
 /* r found no room in this step: requests that would take what comes free wait too, but for tenants that hold no more.
  * */

@@ -16,7 +16,7 @@
 
 enum { MIN_PROMPT_ROWS = 4 }; /* of prompts in a step, however many answers are being written: no prompt starves */
 
-/* A prompt needs two rows of logits at least: one that scores an id, and one to draw from. */
+/* A prompt needs two rows of logits at least: one that is read besides, and one to draw from. */
 static int32_t prompt_rows_left(const rg_planning *p)
 {
     int32_t rows = p->prompts < p->budget ? p->prompts : p->budget;
@@ -37,9 +37,9 @@ static int32_t rows_given(const rg_planning *p, int32_t wanted)
 
 /* Of n rows from a position, as many as there is memory for the logits of: beside the row to draw from, three quarters
  * of what is left, so that one prompt does not keep all others out of a step. */
-static int32_t rows_scored(const rg_planning *p, const rg_request *r, int32_t at, int32_t n)
+static int32_t rows_to_read(const rg_planning *p, const rg_request *r, int32_t at, int32_t n)
 {
-    rg_rows rows = rg_request_rows_to_score(r, at, n);
+    rg_rows rows = rg_work_read(r, at, n);
     int32_t most = p->logits - 1 - (p->logits - 1) / 4;
 
     return rows.n > most ? rows.first + most : n;
@@ -57,12 +57,12 @@ static void plan_add(rg_planning *p, const rg_planned *e)
 static void plan_rows(rg_planning *p, rg_request *r, int i, int32_t n, int32_t reserved, bool is_prompt)
 {
     const rg_sample *a = &r->samples[i];
-    int32_t n_logits = rg_request_rows_to_score(r, a->seq->length, n).n + 1;
+    int32_t n_logits = rg_work_read(r, a->seq->length, n).n + 1;
 
     plan_add(p, &(rg_planned){ .request = r,
                                .sample = i,
                                .n_rows = n,
-                               .ends = a->seq->length + n == rg_sample_target(r, a),
+                               .ends = a->seq->length + n == r->work->target(r, i),
                                .is_prompt = is_prompt,
                                .took = { .rows = n + reserved, .logits = n_logits + reserved } });
 }
@@ -91,8 +91,8 @@ bool rg_sample_is_decoding(const rg_request *r, int i)
 {
     const rg_sample *a = &r->samples[i];
 
-    return rg_sample_is_active(a) && rg_branch_is_open(r, i) && !rg_branch_is_to_fork(r, i) && !a->fill &&
-           !r->is_whole && rg_sample_target(r, a) - a->seq->length == 1;
+    return rg_sample_is_active(a) && !r->sees_ahead && r->work->is_open(r, i) && !r->work->waits_to_fork(r, i) &&
+           r->work->target(r, i) - a->seq->length == 1;
 }
 
 /* Rows kept free for the draft of an answer that is being written. */
@@ -154,45 +154,17 @@ static void plan_background(rg_scheduler *s, rg_planning *p)
                 plan_answer(s, p, r, i, true);
 }
 
-/* ---- prompts and answers that are filled in ---------------------------------------------------------------------- */
+/* ---- prompts, and whatever else is not one row ------------------------------------------------------------------- */
 
-static bool has_unstarted(const rg_request *r, int after)
+/* So many of the rows that sample i computes next: those before a snapshot, and before a draft with rows of its own,
+ * which has the answer's last id. */
+static int32_t rows_wanted(const rg_scheduler *s, const rg_request *r, int i, const rg_work_rows *w)
 {
-    for (int i = after + 1; i < r->n_branches; i++)
-        if (r->beams ? rg_branch_is_to_fork(r, i) : rg_sample_is_unstarted(&r->samples[i]))
-            return true;
-    return false;
-}
+    int32_t at = w->first, before_draft = rows_reserved(s, r, i) > 0;
+    int32_t most = r->work->target(r, i) - before_draft, end = w->end < most ? w->end : most;
+    int32_t n = at < r->params.n_prompt ? r->params.n_prompt : INT32_MAX;
+    int32_t stop = rg_states_next_stop(s->states, at, n);
 
-/* True if another sample of r is computing the prompt, so that sample i can fork from it. */
-static bool waits_for_fork(const rg_request *r, int i)
-{
-    if (r->beams)
-        return rg_branch_is_to_fork(r, i);
-    if (!rg_sample_is_unstarted(&r->samples[i]) || r->samples[i].fill)
-        return false;
-    for (int j = 0; j < i; j++) {
-        const rg_sample *a = &r->samples[j];
-
-        if (rg_sample_is_live(a) && a->seq && !a->n_output && a->seq->committed < r->params.n_prompt)
-            return true;
-    }
-    return false;
-}
-
-/* Rows that sample i would compute next: up to the next id, or to a snapshot, or to where others fork.  Before a draft
- * with rows of its own, up to the answer's last id. */
-static int32_t rows_wanted(const rg_scheduler *s, const rg_request *r, int i)
-{
-    const rg_sample *a = &r->samples[i];
-    int32_t at = a->seq->length, before_draft = rows_reserved(s, r, i) > 0;
-    int32_t end = a->fill ? a->fill->d.from : rg_sample_target(r, a) - before_draft;
-    int32_t n_prompt = r->params.n_prompt, fork_at = r->beams ? rg_branch_fork_at(r) : n_prompt - 1, n, stop;
-
-    if (!a->fill && at < fork_at && has_unstarted(r, i))
-        end = fork_at;
-    n = at < n_prompt ? n_prompt : INT32_MAX;
-    stop = rg_states_next_stop(s->states, at, n);
     return (stop < n && stop < end ? stop : end) - at;
 }
 
@@ -204,95 +176,69 @@ static int32_t grow_some(rg_scheduler *s, const rg_request *r, rg_seq *q, int32_
     return n_rows;
 }
 
-/* True if the sample's next rows are an evaluation of its answer, and not blocks of its model that are final. */
-static bool is_to_evaluate(const rg_sample *a)
+/* Grow a sample's sequences for rows that are never cut. */
+static bool grow_uncut(rg_scheduler *s, const rg_request *r, const rg_sample *a, const rg_work_rows *w)
 {
-    return a->fill && (rg_fill_is_scratch(a->fill) || a->seq->length == a->fill->d.from);
-}
+    rg_seq *const seqs[] = { a->seq, a->beside };
 
-static bool grow_fill(rg_scheduler *s, const rg_sample *a)
-{
-    const rg_fill *f = a->fill;
-
-    if (!rg_fill_is_scratch(f))
-        return rg_seq_grow(s->states, a->seq, f->e.end);
-    if (!rg_seq_grow(s->states, a->seq, f->d.n) || (f->without && !rg_seq_grow(s->states, f->without, f->d.n)))
-        return false;
-    rg_seq_scratch_from(s->states, a->seq, f->e.first);
-    if (f->without)
-        rg_seq_scratch_from(s->states, f->without, f->e.first);
+    for (size_t k = 0; k < RG_LEN(seqs); k++)
+        if (seqs[k] && !rg_seq_grow(s->states, seqs[k], w->upto))
+            return false;
+    for (size_t k = 0; k < RG_LEN(seqs); k++)
+        if (seqs[k] && r->is_scratch)
+            rg_seq_scratch_from(s->states, seqs[k], w->first);
     return true;
 }
 
-/* Plan an evaluation, whose rows are never cut: it waits for a step with room for all of them.  The first of a step
- * always has it.  False: there is no state for it. */
-static bool plan_evaluation(rg_scheduler *s, rg_planning *p, rg_request *r, int i)
+/* Plan rows that are never cut: they wait for a step with room for all of them, which the first of a step always has.
+ * False: there is no state for them. */
+static bool plan_uncut(rg_scheduler *s, rg_planning *p, rg_request *r, int i, const rg_work_rows *w)
 {
-    const rg_fill *f = r->samples[i].fill;
-    int32_t n = f->e.end - f->e.first;
+    const rg_sample *a = &r->samples[i];
+    rg_planned e = { .request = r, .sample = i, .n_rows = w->end - w->first, .ends = true, .is_prompt = w->is_prompt,
+                     .took = { .rows = (w->end - w->first) * r->n_seqs, .logits = w->logits } };
 
-    if (p->n && (rg_fill_rows(f) > p->budget || rg_fill_logits(f) > p->logits))
+    if (p->n && (e.took.rows > (w->is_prompt ? prompt_rows_left(p) : p->budget) || e.took.logits > p->logits))
         return true;
-    if (!grow_fill(s, &r->samples[i]))
+    if (!grow_uncut(s, r, a, w))
         return false;
-    rg_planned e = { .request = r, .sample = i, .n_rows = n, .ends = true,
-                     .took = { .rows = rg_fill_rows(f), .logits = rg_fill_logits(f) } };
     plan_add(p, &e);
     if (r->share)
         rg_shares_serve(&s->shares, r->share, e.took.rows);
-    e.without = true;
+    e.beside = true;
     e.took = (rg_row_budget){ 0 };
-    if (f->without)
+    if (a->beside)
         plan_add(p, &e);
     return true;
 }
 
-/* Plan a prompt that is computed whole: it waits for a step with room for all of its rows, which the first of a step
- * always has.  False: there is no state for it. */
-static bool plan_whole(rg_scheduler *s, rg_planning *p, rg_request *r)
+/* Plan rows that may be cut.  False: there is no state for them. */
+static bool plan_cut(rg_scheduler *s, rg_planning *p, rg_request *r, int i, const rg_work_rows *w)
 {
-    int32_t n = r->params.n_prompt;
+    int32_t n = rows_to_read(p, r, w->first, rows_given(p, rows_wanted(s, r, i, w)));
 
-    if (p->n && n > prompt_rows_left(p))
-        return true;
-    if (!rg_seq_grow(s->states, r->samples[0].seq, n))
-        return false;
-    plan_prompt_rows(s, p, r, 0, n);
-    return true;
+    n = grow_some(s, r, r->samples[i].seq, !p->n && n < w->block ? w->block : n);
+    n -= n % w->block;
+    if (n)
+        plan_prompt_rows(s, p, r, i, n);
+    return n;
 }
 
 /* Plan a sample that is not decoding.  False: no room, and those after it shall not take what there is. */
 static bool plan_prompt(rg_scheduler *s, rg_planning *p, rg_request *r, int i)
 {
-    int32_t block = r->samples[i].fill && !rg_fill_is_scratch(r->samples[i].fill) ? r->samples[i].fill->d.sees : 1;
     bool first = p->n == 0;
 
     do {
-        int32_t n_rows;
-
         if (!rg_scheduler_activate(s, r, i, first && !rg_scheduler_may_clear(s, r)))
             continue;
         if (rg_sample_is_decoding(r, i) && rows_reserved(s, r, i)) { /* it has come back */
             plan_answer(s, p, r, i, first);
             return true;
         }
-        if (is_to_evaluate(&r->samples[i])) {
-            if (plan_evaluation(s, p, r, i))
-                return true;
-            continue;
-        }
-        if (r->is_whole) {
-            if (plan_whole(s, p, r))
-                return true;
-            continue;
-        }
-        n_rows = rows_scored(p, r, r->samples[i].seq->length, rows_given(p, rows_wanted(s, r, i)));
-        n_rows = grow_some(s, r, r->samples[i].seq, !p->n && n_rows < block ? block : n_rows);
-        n_rows -= n_rows % block;
-        if (!n_rows)
-            continue;
-        plan_prompt_rows(s, p, r, i, n_rows);
-        return true;
+        rg_work_rows w = r->work->rows(r, i);
+        if (w.block ? plan_cut(s, p, r, i, &w) : plan_uncut(s, p, r, i, &w))
+            return true;
     } while (rg_scheduler_clear_background(s, r) ||
              (first ? rg_scheduler_make_room(s, r, i) : rg_scheduler_claim_state(s, r, i)));
     return false;
@@ -303,7 +249,7 @@ static bool plan_prompts_of(rg_scheduler *s, rg_planning *p, rg_request *r)
     for (int i = 0; i < r->n_branches && prompt_rows_left(p) > 0; i++) {
         const rg_sample *a = &r->samples[i];
 
-        if (!rg_branch_is_open(r, i) || waits_for_fork(r, i) || rg_scheduler_is_planned(s, r, i))
+        if (!r->work->is_open(r, i) || r->work->waits_to_fork(r, i) || rg_scheduler_is_planned(s, r, i))
             continue;
         if (!a->seq && p->n > 0 && !rg_scheduler_may_have_seqs(s, r))
             continue; /* it waits for a sequence; others need not wait for that */
@@ -321,7 +267,7 @@ static bool let_in(rg_scheduler *s, rg_request *r)
     bool is_ahead = rg_fair_is_ahead(s->fair);
     int i = 0;
 
-    while (!rg_branch_is_open(r, i))
+    while (!r->work->is_open(r, i))
         i++;
     while (!rg_scheduler_activate(s, r, i, !s->running.n))
         if (!rg_scheduler_clear_background(s, r) && !rg_scheduler_claim_state(s, r, i))
@@ -405,7 +351,7 @@ static int32_t count_prompts(const rg_scheduler *s, int64_t *first_at)
     for (const rg_request *r = s->running.tail; r; r = r->prev) {
         int i = 0;
 
-        while (i < r->n_branches && (!rg_branch_is_open(r, i) || rg_sample_is_decoding(r, i)))
+        while (i < r->n_branches && (!r->work->is_open(r, i) || rg_sample_is_decoding(r, i)))
             i++;
         if (i == r->n_branches)
             continue;

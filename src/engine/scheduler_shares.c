@@ -8,8 +8,8 @@
  * that holds the most for its weight, and one that wants memory takes it from the tenant that holds the most of
  * that.  It is the latest of the giver's sequences, since it has got the least from its state.  A sequence that is
  * wanted itself is dropped, not swapped out: swapped out it would still be held.  What it computed stays in the
- * prefix index as long as there is room.  Of a request with several samples one gives way at a time; beams only
- * together.
+ * prefix index as long as there is room.  Of a request with several samples one gives way at a time, unless they
+ * hold state together.
  *
  * Why nobody gives and takes in turns: see shares.h for what the rule does.  Where memory comes in lumps it is tried
  * first whether the giver can give enough by the rule, so that nothing is taken in vain; and a request that is all its
@@ -27,31 +27,18 @@ enum {
 
 /* ---- what there is ----------------------------------------------------------------------------------------------- */
 
-static int32_t seqs_held(const rg_sample *a)
-{
-    return (a->seq != NULL) + (a->fill && a->fill->without);
-}
-
-/* Sequences that sample i lacks; beams get theirs all at once. */
+/* Sequences that sample i lacks; samples that hold state together get theirs all at once. */
 static int32_t seqs_lacking(const rg_request *r, int i)
 {
     const rg_sample *a = &r->samples[i];
 
-    if (!rg_sample_is_live(a) || a->seq)
-        return 0;
-    return 1 + (a->fill && rg_fill_is_guided(a->fill));
+    return rg_sample_is_live(a) && !a->seq ? r->n_seqs : 0;
 }
 
-/* Rows that it lacks before it draws; of samples that will fork, few. */
+/* Rows that it lacks before it gives something. */
 static int32_t prompt_rows(const rg_request *r, int i)
 {
-    const rg_sample *a = &r->samples[i];
-
-    if (!rg_branch_is_open(r, i) || rg_sample_is_decoding(r, i))
-        return 0;
-    if (a->fill)
-        return rg_fill_rows(a->fill);
-    return i && !a->seq ? 1 : rg_sample_target(r, a) - (a->seq ? a->seq->length : 0);
+    return !r->work->is_open(r, i) || rg_sample_is_decoding(r, i) ? 0 : r->work->n_left(r, i);
 }
 
 static void count_request(rg_request *r)
@@ -114,11 +101,12 @@ void rg_scheduler_rank(rg_scheduler *s)
             merge(s->ranked, from, from + size, from + 2 * size < n ? from + 2 * size : n, s->ranked + s->n_seqs);
 }
 
-/* True if the sample at this place still holds a state, and may lose it for r: not a beam of r's own. */
+/* True if the sample at this place still holds a state, and may lose it for r: not one that r's own samples hold
+ * together. */
 static bool can_give(const rg_ranked *e, const rg_request *r)
 {
     return e->request->state == RG_LIST_RUNNING && rg_sample_is_active(&e->request->samples[e->sample]) &&
-           (e->request != r || !r->beams);
+           (e->request != r || !r->work->together);
 }
 
 /* ---- giving ------------------------------------------------------------------------------------------------------ */
@@ -143,14 +131,14 @@ void rg_scheduler_unplan(rg_scheduler *s, const rg_request *r, int i)
         p->n = n;
 }
 
-/* A running sample loses its state; a request that has no other, or has beams, waits again. */
+/* A running sample loses its state; a request that has no other, or holds it together, waits again. */
 static void give(rg_scheduler *s, rg_request *r, int i, rg_preempt how)
 {
     int n_active = 0;
 
     for (int k = 0; k < r->n_branches; k++)
         n_active += rg_sample_is_active(&r->samples[k]);
-    if (r->beams || n_active == 1) {
+    if (r->work->together || n_active == 1) {
         rg_scheduler_preempt(s, r, how);
         return;
     }
@@ -165,10 +153,10 @@ static int32_t seqs_given(const rg_request *r, int i)
 {
     int32_t n = 0;
 
-    if (!r->beams)
-        return seqs_held(&r->samples[i]);
+    if (!r->work->together)
+        return rg_sample_n_seqs(&r->samples[i]);
     for (int k = 0; k < r->n_branches; k++)
-        n += seqs_held(&r->samples[k]);
+        n += rg_sample_n_seqs(&r->samples[k]);
     return n;
 }
 
@@ -227,9 +215,9 @@ bool rg_scheduler_may_have_seqs(const rg_scheduler *s, const rg_request *r)
 
     if (!r->share || rg_scheduler_may_clear(s, r))
         return true;
-    while (i < r->n_branches - 1 && !rg_branch_is_open(r, i))
+    while (i < r->n_branches - 1 && !r->work->is_open(r, i))
         i++;
-    n = r->beams && !r->samples[i].seq ? r->n_branches : seqs_lacking(r, i);
+    n = r->work->together && !r->samples[i].seq ? r->n_branches : seqs_lacking(r, i);
     return !n || are_there(s, r->share, n);
 }
 
@@ -243,7 +231,7 @@ static int64_t blocks_of_seq(const rg_seq *q)
 
 static int64_t blocks_of(const rg_sample *a)
 {
-    return blocks_of_seq(a->seq) + (a->fill ? blocks_of_seq(a->fill->without) : 0);
+    return blocks_of_seq(a->seq) + blocks_of_seq(a->beside);
 }
 
 static void count_blocks(rg_scheduler *s)
@@ -257,14 +245,14 @@ static void count_blocks(rg_scheduler *s)
             r->share->n_blocks += blocks_of(&r->samples[i]);
 }
 
-/* What becomes free with this sample: with the first beam all that beams hold, with another one nothing. */
+/* What becomes free with this sample: of samples that hold state together all with the first, nothing with others. */
 static int64_t blocks_given(const rg_request *r, int i)
 {
     int64_t n = 0;
 
-    if (!r->beams)
+    if (!r->work->together)
         return blocks_of(&r->samples[i]);
-    for (int k = 0; k < r->n_branches && i == rg_branch_first(r); k++)
+    for (int k = 0; k < r->n_branches && i == r->work->first(r); k++)
         n += blocks_of(&r->samples[k]);
     return n;
 }
@@ -319,10 +307,9 @@ static bool claim_blocks(rg_scheduler *s, const rg_request *r, int64_t n)
 
 bool rg_scheduler_claim_state(rg_scheduler *s, rg_request *r, int i)
 {
-    const rg_sample *a = &r->samples[i];
-    int64_t n = (rg_sample_target(r, a) + RG_BLOCK - 1) / RG_BLOCK + 2;
+    int64_t n = (r->work->target(r, i) + RG_BLOCK - 1) / RG_BLOCK + 2;
 
-    if (r->n_claims >= MAX_CLAIMS || !claim_blocks(s, r, r->beams ? n * r->n_branches : n))
+    if (r->n_claims >= MAX_CLAIMS || !claim_blocks(s, r, r->work->together ? n * r->n_branches : n))
         return false;
     r->n_claims++;
     return true;
@@ -382,7 +369,7 @@ static bool take_from_tail(rg_scheduler *s, rg_request *r, int i)
 {
     if (s->running.tail != r)
         return rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
-    for (int j = r->n_branches - 1; j > i && !r->beams; j--) {
+    for (int j = r->n_branches - 1; j > i && !r->work->together; j--) {
         if (!rg_sample_is_active(&r->samples[j]))
             continue;
         rg_scheduler_swap_or_drop(s, r, j, s->options.preempt);

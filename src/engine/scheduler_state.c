@@ -2,8 +2,8 @@
  *
  * Samples share their prompt: the first computes all of it but the last position, the others fork there.  A sample that
  * finds no sequence or no room at that moment starts later by itself, like a preempted one: from the longest cached
- * prefix.  Beams (branch.h) always fork, and hold all that they need or nothing: they are computed again after a
- * preemption, since copies that were swapped in would share no block. */
+ * prefix.  Work whose samples hold state together (beam search) always forks, and has all that it needs or nothing: it
+ * is computed again after a preemption, since copies that were swapped in would share no block. */
 #include "engine/scheduler_inner.h"
 
 enum { SWAP_FROM = 4 * RG_BLOCK }; /* positions; where the machine was not measured */
@@ -17,31 +17,36 @@ static void put_back(rg_scheduler *s, const rg_request *r, rg_seq *q)
         r->share->n_seqs--;
 }
 
-void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
+/* False: it had none. */
+static bool drop_state(rg_scheduler *s, rg_request *r, int i)
 {
     rg_sample *a = &r->samples[i];
-    bool told = r->beams && r->beams->n_ordered >= 0; /* the sample's ids are those of an answer, and not of the beam */
 
     if (!a->seq)
-        return;
-    rg_seq_release(s->states, a->seq, told ? NULL : rg_request_tokens(r, i));
+        return false;
+    rg_seq_release(s->states, a->seq, r->is_told ? NULL : rg_request_tokens(r, i));
     put_back(s, r, a->seq);
     a->seq = NULL;
-    if (!a->fill)
-        return;
-    rg_fill_lose_state(a->fill);
-    if (a->fill->without) {
-        rg_seq_release(s->states, a->fill->without, NULL);
-        put_back(s, r, a->fill->without);
-        a->fill->without = NULL;
+    if (a->beside) {
+        rg_seq_release(s->states, a->beside, NULL);
+        put_back(s, r, a->beside);
+        a->beside = NULL;
     }
+    return true;
 }
 
-static void drop_beams(rg_scheduler *s, rg_request *r)
+void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
+{
+    if (drop_state(s, r, i) && r->work->lose && !r->work->together)
+        r->work->lose(r, i);
+}
+
+/* Of samples that hold state together. */
+static void drop_all(rg_scheduler *s, rg_request *r)
 {
     for (int i = 0; i < r->n_branches; i++)
-        rg_scheduler_drop(s, r, i);
-    rg_branch_lose(r);
+        (void)drop_state(s, r, i);
+    r->work->lose(r, 0);
 }
 
 /* True if the state of so many positions should be copied out, and in again later. */
@@ -65,8 +70,8 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
     if (!r || r->state != RG_LIST_RUNNING)
         return false;
     rg_scheduler_unplan(s, r, -1);
-    if (r->beams)
-        drop_beams(s, r);
+    if (r->work->together)
+        drop_all(s, r);
     for (int i = r->n_branches - 1; i >= 0; i--)
         if (rg_sample_is_active(&r->samples[i]))
             rg_scheduler_swap_or_drop(s, r, i, how);
@@ -112,55 +117,40 @@ static rg_seq *take_seq(rg_scheduler *s, const rg_request *r, bool must)
     return s->idle[--s->n_idle];
 }
 
-/* True if there is room for the sample's state up to its next id and a block beyond; of beams, for that of all.  A
- * request must have that to start running, or it would be preempted at once. */
-static bool has_room(const rg_scheduler *s, const rg_request *r, const rg_sample *a)
+/* True if there is room for what sample i needs before it begins: the request would else be preempted at once. */
+static bool has_room(const rg_scheduler *s, const rg_request *r, int i)
 {
-    int32_t most = r->params.n_prompt + r->params.max_tokens, upto = rg_sample_target(r, a) + RG_BLOCK;
-    rg_forks forks = { 0 };
+    const rg_work_room room = r->work->room(r, i);
 
-    if (a->fill || r->is_whole)
-        return rg_states_has_room(s->states, a->seq, rg_request_positions(r), (rg_forks){ 0 });
-    if (r->beams)
-        forks = (rg_forks){ .n = r->n_branches, .shared = r->params.n_prompt - 1 };
-    return rg_states_has_room(s->states, a->seq, upto < most ? upto : most, forks);
+    return rg_states_has_room(s->states, r->samples[i].seq, room.n_positions, room.forks);
 }
 
-/* Ids that a cached prefix may have: those that no later step changes, of a sequence that keeps what it computed. */
-static int32_t ids_to_match(const rg_request *r, const rg_sample *a)
+/* The second sequence of a sample that has two.  False: there is none. */
+static bool take_beside(rg_scheduler *s, const rg_request *r, rg_sample *a, bool must)
 {
-    if (!a->fill)
-        return rg_request_cacheable(r, rg_sample_target(r, a));
-    return rg_fill_is_scratch(a->fill) ? 0 : rg_request_cacheable(r, a->fill->d.from);
-}
-
-/* What a filled-in answer's new sequence needs besides.  False: there is no second sequence for guidance. */
-static bool begin_fill(rg_scheduler *s, const rg_request *r, rg_sample *a, bool must)
-{
-    if (!rg_fill_is_scratch(a->fill))
+    if (r->n_seqs < 2)
         return true;
-    if (rg_fill_is_guided(a->fill)) {
-        a->fill->without = take_seq(s, r, must);
-        if (!a->fill->without)
-            return false;
-        a->fill->without->rope = a->seq->rope;
-        a->fill->without->adapter = a->seq->adapter;
-        rg_seq_scratch(a->fill->without);
-    }
-    rg_seq_scratch(a->seq);
+    a->beside = take_seq(s, r, must);
+    if (!a->beside)
+        return false;
+    a->beside->rope = r->rope;
+    a->beside->adapter = r->adapter;
+    if (r->is_scratch)
+        rg_seq_scratch(a->beside);
     return true;
 }
 
-/* Let sample i, which has an empty sequence, start from the longest cached prefix of its first n_most ids. */
-static int32_t match_prefix(rg_scheduler *s, rg_request *r, int i, int32_t n_most, rg_uncached *uncached)
+/* Let sample i, which has an empty sequence, start from the longest cached prefix. */
+static int32_t match_prefix(rg_scheduler *s, rg_request *r, int i, rg_uncached *uncached)
 {
     rg_seq *q = r->samples[i].seq;
+    int32_t n_most = r->is_scratch || r->params.uncached ? 0 : r->work->cacheable(r, i);
 
     *uncached = RG_UNCACHED_OFF;
     q->rope = r->rope;
     q->adapter = r->adapter;
     q->salt = rg_request_scope(r, s->options.share_prefixes);
-    if (r->is_whole)
+    if (r->is_scratch)
         rg_seq_scratch(q);
     return n_most ? rg_seq_match(s->states, q, rg_request_tokens(r, i), n_most, uncached) : 0;
 }
@@ -175,32 +165,29 @@ static void note_cached(rg_scheduler *s, rg_request *r, int32_t n_found, rg_unca
     }
 }
 
-/* Give a request with beams all its sequences, and the first beam a state that can grow. */
-static bool activate_beams(rg_scheduler *s, rg_request *r, bool must)
+/* Give all samples their sequences, and the first a state that can grow. */
+static bool activate_all(rg_scheduler *s, rg_request *r, bool must)
 {
-    int first = rg_branch_first(r);
-    rg_sample *a = &r->samples[first];
+    const int first = r->work->first(r);
     rg_uncached uncached;
-    int32_t n_found, n_most = rg_sample_target(r, a), fork_at = rg_branch_fork_at(r);
+    int32_t n_found;
 
-    if (a->seq)
+    if (r->samples[first].seq)
         return true;
     for (int i = 0; i < r->n_branches; i++) {
         r->samples[i].seq = take_seq(s, r, must);
         if (!r->samples[i].seq) {
-            drop_beams(s, r);
+            drop_all(s, r);
             return false;
         }
     }
-    if (r->beams->n_running > 1 && fork_at + 1 < n_most)
-        n_most = fork_at + 1; /* a match is shorter: the others can fork where it ends */
-    n_found = match_prefix(s, r, first, rg_request_cacheable(r, n_most), &uncached);
-    if (!must && !has_room(s, r, a)) {
-        drop_beams(s, r);
+    n_found = match_prefix(s, r, first, &uncached);
+    if (!must && !has_room(s, r, first)) {
+        drop_all(s, r);
         return false;
     }
     note_cached(s, r, n_found, uncached);
-    rg_branch_fork(s->states, r);
+    r->work->fork(s->states, r);
     return true;
 }
 
@@ -210,17 +197,17 @@ bool rg_scheduler_activate(rg_scheduler *s, rg_request *r, int i, bool must)
     rg_uncached uncached;
     int32_t n_found;
 
-    if (r->beams)
-        return activate_beams(s, r, must);
+    if (r->work->together)
+        return activate_all(s, r, must);
     if (rg_sample_is_active(a))
         return true;
     if (a->seq)
-        return (must || has_room(s, r, a)) && rg_seq_swap_in(s->states, a->seq);
+        return (must || has_room(s, r, i)) && rg_seq_swap_in(s->states, a->seq);
     a->seq = take_seq(s, r, must);
     if (!a->seq)
         return false;
-    n_found = match_prefix(s, r, i, ids_to_match(r, a), &uncached);
-    if ((a->fill && !begin_fill(s, r, a, must)) || (!must && !has_room(s, r, a))) {
+    n_found = match_prefix(s, r, i, &uncached);
+    if (!take_beside(s, r, a, must) || (!must && !has_room(s, r, i))) {
         rg_scheduler_drop(s, r, i);
         return false;
     }
@@ -231,7 +218,7 @@ bool rg_scheduler_activate(rg_scheduler *s, rg_request *r, int i, bool must)
 /* Where the other samples may fork from this one: before the prompt's last position, which each computes itself. */
 static bool is_at_fork(const rg_request *r, const rg_sample *a)
 {
-    return rg_sample_is_active(a) && !a->fill && !a->n_output && a->seq->committed == r->params.n_prompt - 1;
+    return rg_sample_is_active(a) && !r->sees_ahead && !a->n_output && a->seq->committed == r->params.n_prompt - 1;
 }
 
 bool rg_scheduler_fork(rg_scheduler *s, rg_request *r)
@@ -239,8 +226,8 @@ bool rg_scheduler_fork(rg_scheduler *s, rg_request *r)
     bool forked = false;
     int from = 0;
 
-    if (r->beams) {
-        rg_branch_fork(s->states, r);
+    if (r->work->together) {
+        r->work->fork(s->states, r);
         return false; /* they had their sequences */
     }
     while (from < r->n_branches && !is_at_fork(r, &r->samples[from]))

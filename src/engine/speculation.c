@@ -509,8 +509,7 @@ rg_tap *rg_speculation_tap(const rg_speculation *s)
 
 bool rg_speculation_reads(const rg_speculation *s, const rg_planned *p)
 {
-    return reader_of(s) && rg_request_draws(p->request) && p->request->max_draft &&
-           !p->request->samples[p->sample].fill;
+    return reader_of(s) && rg_request_draws(p->request) && p->request->max_draft;
 }
 
 void rg_speculation_note_features(rg_speculation *s, const rg_planned *p, int i, const rg_span *span)

@@ -155,22 +155,22 @@ static void want_logits(rg_step_batch *l, int32_t row, int32_t node)
     l->logit_rows[n] = row;
 }
 
-void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q)
+void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q, bool without)
 {
     int32_t n = f->e.end - f->e.first, first_row = l->batch.n_rows;
 
     begin_span(l, s, q, n, rg_fill_is_scratch(f) || f->e.keeps ? 0 : n);
     for (int32_t k = f->e.first; k < f->e.end; k++)
-        l->kv_end[add_row(l, rg_fill_id(f, k, q == f->without), k, k)] = rg_kv_end(l->sees, k, f->d.n);
+        l->kv_end[add_row(l, rg_fill_id(f, k, without), k, k)] = rg_kv_end(l->sees, k, f->d.n);
     for (int32_t k = f->e.from; k < f->e.upto && !f->e.keeps; k++)
         if (f->d.ids[k] == f->d.model.mask_id)
             want_logits(l, first_row + rg_denoise_row(&f->d, k) - f->e.first, k);
 }
 
-void rg_step_batch_want_scores(rg_step_batch *l, int32_t first, int32_t n)
+void rg_step_batch_want_prompt(rg_step_batch *l, int32_t first, int32_t n)
 {
     for (int32_t k = 0; k < n; k++)
-        want_logits(l, l->spans[l->batch.n_spans - 1].first_row + first + k, RG_TO_SCORE);
+        want_logits(l, l->spans[l->batch.n_spans - 1].first_row + first + k, RG_OF_PROMPT);
 }
 
 void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft)
@@ -193,7 +193,7 @@ void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run)
     l->hidden[b->n_hidden++] = (rg_rows){ l->spans[b->n_spans - 1].first_row + run.first, run.n };
 }
 
-void rg_step_batch_want_labels(rg_step_batch *l, rg_rows run)
+void rg_step_batch_want_label_scores(rg_step_batch *l, rg_rows run)
 {
     rg_batch *b = &l->batch;
 

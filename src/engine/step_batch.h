@@ -5,16 +5,17 @@
 #define RG_ENGINE_STEP_BATCH_H
 
 #include "engine/draft/draft.h"
+#include "engine/work/fill.h"
 
 /* What the logits of a wanted row are for. */
 typedef struct rg_wanted {
     int32_t span;
-    int32_t node; /* an id is drawn: after this node of the span's draft, or RG_AFTER_LAST; or RG_TO_SCORE */
+    int32_t node; /* an id is drawn: after this node of the span's draft, or RG_AFTER_LAST; or RG_OF_PROMPT */
 } rg_wanted;
 
 enum {
     RG_AFTER_LAST = -1, /* after the last id that is no draft */
-    RG_TO_SCORE = -2,   /* the id after the row is one of the prompt, and gets a score */
+    RG_OF_PROMPT = -2,  /* the id after the row is one of the prompt, and gets its log-probability */
 };
 
 typedef struct rg_step_batch {
@@ -52,16 +53,16 @@ void rg_step_batch_add_nodes(rg_step_batch *l, const rg_states *s, const rg_seq 
                              int32_t from);
 /* One span more: an evaluation of an answer that is filled in, whose sequence is q: with or without the prompt; and the
  * logits of its masks, each wanted as of the node that is its position. */
-void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q);
-/* Wants of the span added last: logits for scores, of n rows from `first` on (counted from the span's first); those
- * that ids are drawn from, after its last id and after each node of the draft; hidden states of a run of rows. */
-void rg_step_batch_want_scores(rg_step_batch *l, int32_t first, int32_t n);
+void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q, bool without);
+/* Wants of the span added last: logits for ids of the prompt, of n rows from `first` on (counted from the span's first);
+ * those that ids are drawn from, after its last id and after each node of the draft; hidden states of a run of rows. */
+void rg_step_batch_want_prompt(rg_step_batch *l, int32_t first, int32_t n);
 void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft);
 /* Of the last row alone. */
 void rg_step_batch_want_last(rg_step_batch *l);
 void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run);
-/* Scores by the model's head, of the mean of a run of rows. */
-void rg_step_batch_want_labels(rg_step_batch *l, rg_rows run);
+/* Label scores by the model's head, of the mean of a run of rows. */
+void rg_step_batch_want_label_scores(rg_step_batch *l, rg_rows run);
 /* In the span added last, a pair's second text begins at this position; 0: there is none. */
 void rg_step_batch_pair(rg_step_batch *l, int32_t second);
 

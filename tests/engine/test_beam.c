@@ -8,6 +8,7 @@
 
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/work/beams.h"
 
 enum { MAX_LEN = 320, MAX_ANSWERS = 128, MAX_BEAMS = 128, MAX_TOKENS = 48 };
 
@@ -529,7 +530,7 @@ static void check_answer(const live *l, int k, rg_finish finish)
     assert_int_equal(l->seen[k], a->n);
     assert_memory_equal(l->ids + (size_t)k * MAX_TOKENS, a->ids, (size_t)a->n * sizeof *a->ids);
     assert_int_equal(finish, a->end >= 0 || a->stopped ? RG_FINISH_STOP : RG_FINISH_LENGTH);
-    double score = l->r->beams->finished[l->r->beams->order[k]].score;
+    double score = rg_beams_of(l->r)->finished[rg_beams_of(l->r)->order[k]].score;
     assert_true(fabs(score - a->score) <= 1e-9 * fabs(score));
 }
 
@@ -720,6 +721,7 @@ static void what_was_found_is_told_at_an_early_end(void **state)
     int32_t prompt[20];
     rg_params p = params_plain(prompt, 20, 40);
     rg_request *r = request_new(&p);
+    const rg_beams *b = rg_beams_of(r);
     rg_token t;
 
     (void)state;
@@ -734,7 +736,7 @@ static void what_was_found_is_told_at_an_early_end(void **state)
     }
     assert_int_equal(rg_request_poll(r, &t), -1);
     for (int k = 1; k < 4; k++)
-        assert_true(r->beams->finished[r->beams->order[k - 1]].score >= r->beams->finished[r->beams->order[k]].score);
+        assert_true(b->finished[b->order[k - 1]].score >= b->finished[b->order[k]].score);
     rg_request_unref(r);
 }
 

@@ -9,6 +9,8 @@
 #include "engine/draft/draft.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/work/embedding.h"
+#include "engine/work/prompt_logprobs.h"
 
 enum { MAX_LEN = 448, MAX_LIVE = 24 };
 
@@ -103,7 +105,7 @@ static int32_t count_scores(const rg_request *r, const scored *want)
     int32_t n = 1, n_prompt = r->params.n_prompt;
     rg_prompt_logprob l;
 
-    for (; want && rg_request_score(r, n, &l); n++) {
+    for (; want && rg_prompt_logprobs_get(r, n, &l); n++) {
         if (n >= n_prompt || l.id != r->params.prompt[n] || memcmp(&l.logprob, &want[n].logprob, sizeof l.logprob) ||
             l.rank != want[n].rank || l.n_top != r->params.n_prompt_tops)
             return -1;
@@ -112,7 +114,7 @@ static int32_t count_scores(const rg_request *r, const scored *want)
                 memcmp(&l.top[k].logprob, &want[n].tops[k].logprob, sizeof l.logprob))
                 return -1;
     }
-    return rg_request_score(r, 0, &l) || rg_request_score(r, n_prompt, &l) ? -1 : n;
+    return rg_prompt_logprobs_get(r, 0, &l) || rg_prompt_logprobs_get(r, n_prompt, &l) ? -1 : n;
 }
 
 /* Some of the rules that llama.cpp's users know. */
@@ -184,8 +186,10 @@ typedef struct live {
 
 static void check_embedding(const live *l, rg_finish finish)
 {
+    int32_t n;
+
     if (finish == RG_FINISH_STOP)
-        assert_memory_equal(l->r->embedding, l->embedding, sizeof l->embedding);
+        assert_memory_equal(rg_embedding_result(l->r, &n), l->embedding, sizeof l->embedding);
     else
         assert_true((finish == RG_FINISH_CANCELLED && l->cancelled) ||
                     (finish == RG_FINISH_DEADLINE && l->r->deadline_ns));
@@ -206,7 +210,7 @@ static bool live_read(live *l)
         if (l->scores && t.finish != RG_FINISH_CANCELLED && t.finish != RG_FINISH_DEADLINE)
             assert_int_equal(n_scored, l->r->params.n_prompt);
 
-        if (rg_request_embeds(l->r)) {
+        if (l->r->params.embed) {
             check_embedding(l, t.finish);
         } else if (t.id >= 0) {
             assert_true(l->seen[t.sample] < e->n);
@@ -698,7 +702,7 @@ static void *client_main(void *arg)
     rg_rng g = { .seed = cl->seed };
 
     for (int k = 0; k < 12; k++) {
-        int32_t prompt[300], n = 1 + (int32_t)rg_rng_below(&g, 150);
+        int32_t prompt[300], dim, n = 1 + (int32_t)rg_rng_below(&g, 150);
         rg_params p = {
             .prompt = prompt, .n_prompt = n, .max_tokens = 1 + (int32_t)rg_rng_below(&g, 40), .n_samples = 1
         };
@@ -736,7 +740,7 @@ static void *client_main(void *arg)
                 return arg;
             if (t.id < 0 && t.finish != RG_FINISH_CANCELLED && seen != want->n)
                 return arg;
-            if (p.embed && t.finish == RG_FINISH_STOP && memcmp(r->embedding, embedding, sizeof embedding))
+            if (p.embed && t.finish == RG_FINISH_STOP && memcmp(rg_embedding_result(r, &dim), embedding, sizeof embedding))
                 return arg;
             if (cancels && seen == 3)
                 atomic_store(&r->cancelled, true);

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/request.h"
+#include "engine/work/embedding.h"
 
 enum { VOCAB = 300, CONTEXT = 4000, DIM = 3 };
 
@@ -143,9 +144,10 @@ static void embeddings_are_a_prompt(void **state)
                     .embed = RG_POOLING_MEAN };
     rg_request *r = open_request(&p);
     rg_token t;
+    int32_t n;
 
     (void)state;
-    assert_int_equal(rg_request_positions(r), CONTEXT);
+    assert_int_equal(r->work->most(r).n_positions, CONTEXT);
     rg_request_unref(r);
     p.n_prompt = CONTEXT + 1;
     refused(&p, RG_E_LIMIT);
@@ -154,11 +156,11 @@ static void embeddings_are_a_prompt(void **state)
     refused(&p, RG_E_INPUT);
     p.embed = RG_POOLING_MEAN;
     r = open_request(&p);
-    rg_request_pool(r, 0, 1, rows[1], DIM + 1); /* and preempted: it begins again */
-    rg_request_pool(r, 0, 2, rows[0], DIM + 1);
+    rg_embedding_pool(r, 0, 1, rows[1], DIM + 1); /* and preempted: it begins again */
+    rg_embedding_pool(r, 0, 2, rows[0], DIM + 1);
     assert_int_equal(rg_request_poll(r, &t), 0);
-    rg_request_embedded(r);
-    assert_memory_equal(r->embedding, mean, sizeof mean);
+    rg_embedding_finish(r);
+    assert_memory_equal(rg_embedding_result(r, &n), mean, sizeof mean);
     assert_int_equal(rg_request_poll(r, &t), 1);
     assert_int_equal(t.id, -1);
     assert_int_equal(t.finish, RG_FINISH_STOP);

@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "engine/loop.h"
+#include "engine/work/embedding.h"
+#include "engine/work/head.h"
 
 enum { MAX_ROWS = 128, STEP_ROWS = 64, MAX_SEQS = 16, N_TEXTS = 40, MAX_DIM = 64, SECOND = 21 };
 
@@ -126,13 +128,14 @@ static void golden(const char *name)
         rg_request *r = requests[i];
         float *want = r ? test_floats(g, cases[i].key, &n) : NULL;
         char what[96];
+        int32_t n_made;
 
         if (!r)
             continue;
         assert_non_null(want);
         assert_int_equal(finish_of(r), RG_FINISH_STOP);
         snprintf(what, sizeof what, "%s: %s", name, cases[i].key);
-        near_to(what, cases[i].how ? r->embedding : r->labels, want, n);
+        near_to(what, cases[i].how ? rg_embedding_pooled(r, &n_made) : rg_head_result(r, &n_made), want, n);
         free(want);
         rg_request_unref(r);
     }
@@ -184,10 +187,12 @@ static void compute(world *w, made out[N_TEXTS], bool together)
     }
     run_all(w);
     for (int i = 0; i < N_TEXTS; i++) {
+        int32_t n;
+
         assert_int_equal(finish_of(r[i]), RG_FINISH_STOP);
         memset(&out[i], 0, sizeof out[i]);
-        memcpy(out[i].v, r[i]->labels ? r[i]->labels : r[i]->embedding,
-               (size_t)(r[i]->labels ? r[i]->n_labels : r[i]->dim) * sizeof(float));
+        const float *got = r[i]->params.score ? rg_head_result(r[i], &n) : rg_embedding_pooled(r[i], &n);
+        memcpy(out[i].v, got, (size_t)n * sizeof *got);
         rg_request_unref(r[i]);
     }
 }

@@ -85,7 +85,7 @@ static void compute(network *n, const int32_t *tokens, int n_rows, const float *
     assert_true(rg_seq_grow(n->rig.states, n->seq, n->seq->length + n_rows));
     rg_step_batch_begin(&n->rows);
     rg_step_batch_add(&n->rows, n->rig.states, n->seq, at, n_rows, NULL);
-    rg_step_batch_want_scores(&n->rows, 0, n_rows);
+    rg_step_batch_want_prompt(&n->rows, 0, n_rows);
     rg_step_batch_want_hidden(&n->rows, (rg_rows){ 0, n_rows });
     n->rows.batch.features = features;
     n->rows.batch.feature_cols = cols;

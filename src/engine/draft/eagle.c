@@ -272,7 +272,7 @@ static void add_open(eagle *e, making *m)
                (size_t)e->dim * sizeof *e->features);
     }
     rg_step_batch_add_nodes(&e->rows, e->states, l->seq, &m->rows, from);
-    rg_step_batch_want_scores(&e->rows, 0, m->tree.n_open);
+    rg_step_batch_want_prompt(&e->rows, 0, m->tree.n_open);
     rg_step_batch_want_hidden(&e->rows, (rg_rows){ 0, m->tree.n_open });
 }
 

@@ -1,11 +1,11 @@
-/* fill.h -- an answer that a diffusion model fills in (denoise.h), as its request and the scheduler hold it.
+/* fill.h -- an answer that a diffusion model fills in (denoise.h), as its request holds it.
  *
  * The model's rows see rows after them, so an evaluation is computed whole, never cut.  Where blocks are the model's
  * own, its rows are drafts of the sequence until their ids are final; else the sequence is a scratch one, and guidance
- * has a second one without the prompt.  Written by the engine's thread between steps; candidates by any thread of a
- * step, each position by one. */
-#ifndef RG_ENGINE_FILL_H
-#define RG_ENGINE_FILL_H
+ * has a second one without the prompt (rg_sample.beside).  Written by the engine's thread between steps; candidates by
+ * any thread of a step, each position by one. */
+#ifndef RG_ENGINE_WORK_FILL_H
+#define RG_ENGINE_WORK_FILL_H
 
 #include <stdatomic.h>
 
@@ -22,7 +22,6 @@ typedef struct rg_fill {
     rg_denoise d;
     rg_evaluation e;      /* the next one */
     bool done;            /* there is none */
-    rg_seq *without;      /* of guidance; NULL while there is no state */
     rg_guided *guided;    /* [positions of a block]; unused without guidance */
     int32_t *trace;       /* [most_traced][d.n] the ids after each evaluation; NULL: not kept */
     int32_t most_traced;
@@ -40,19 +39,6 @@ static inline bool rg_fill_is_scratch(const rg_fill *f)
     return f->d.sees == RG_SEES_ALL;
 }
 
-/* Positions of a block at most, of which logits may be wanted in one evaluation. */
-int32_t rg_fill_block(const rg_diffusion_params *p, int32_t sees, int32_t n_tokens);
-/* Evaluations of an answer at most. */
-int32_t rg_fill_evaluations(const rg_diffusion_params *p, int32_t sees, int32_t n_tokens);
-
-/* Rows and wanted logits of the next evaluation, both sequences counted. */
-int32_t rg_fill_rows(const rg_fill *f);
-int32_t rg_fill_logits(const rg_fill *f);
-
-/* The state is lost.  What the next evaluation would have read of it is made again: where that is approximate, the
- * block begins anew, and comes to the same ids. */
-void rg_fill_lose_state(rg_fill *f);
-
 /* The logits of a mask came, of the sequence with or without the prompt; they stay where they are until the step
  * ends.  Returns those that its candidate is made from, guided where that is wanted; NULL: the other ones are still to
  * come. */
@@ -61,8 +47,7 @@ float *rg_fill_take(rg_fill *f, int32_t position, bool without, float *logits, i
 /* The id that the next evaluation has at a position, of the sequence with or without the prompt. */
 int32_t rg_fill_id(const rg_fill *f, int32_t position, bool without);
 
-/* After an evaluation: commit, and begin the next one.  Returns how many ids of the answer are final and may be given
- * out: none before the last evaluation where all of them are kept. */
-int32_t rg_fill_commit(rg_fill *f);
+/* How sample i of a request is filled in; NULL: it is not. */
+const rg_fill *rg_fill_of(const struct rg_request *r, int32_t i);
 
 #endif
