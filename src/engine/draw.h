@@ -1,5 +1,5 @@
-/* draw.h -- one row of logits to the next id of an answer, or to the log-probability of an id of the prompt, on any of a
- * step's threads.
+/* draw.h -- one row of logits to the next id of an answer, or to the log-probability of an id of the prompt, on any of
+ * a step's threads.
  *
  * For an answer grammar, stop ids and end tokens come first, then the sampler's rules and its draw.  The result depends
  * on the request alone, not on the thread. */
@@ -89,8 +89,8 @@ typedef struct rg_draw_mask {
  * is never drawn.  Logits that are not all numbers end the request. */
 void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, float *logits);
 
-/* The log-probability and rank of an id of a prompt by the logits of the row before it, and the k best ids in its place;
- * by any thread, as rg_draw.  False: the logits are not all numbers. */
+/* The log-probability and rank of an id of a prompt by the logits of the row before it, and the k best ids in its
+ * place; by any thread, as rg_draw.  False: the logits are not all numbers. */
 bool rg_draw_prompt_logprob(rg_sample_scratch *s, int thread, const float *logits, int32_t id, rg_id_logprob *out,
                             int32_t k, rg_top *tops);
 

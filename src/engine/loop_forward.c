@@ -1,4 +1,4 @@
-/* loop_forward.c -- the first half of a step: which spans, what their work wants of their rows, and the rows computed. */
+/* loop_forward.c -- the first half of a step: which spans, what their work wants of the rows, and the rows computed. */
 #include "base/clock.h"
 #include "engine/loop_inner.h"
 

@@ -1,5 +1,6 @@
 /* request.c -- making a request: what is refused, and one allocation, carved twice by the same function (first to
- * count, then to place).  mailbox.c passes answers through it; its work (work/work.h) checks and carves what is its own.
+ * count, then to place).  mailbox.c passes answers through it.  Its kind of work (work/work.h) checks and carves what
+ * is its own.
  *
  * Tokens.  Sample i's ids are row i of [n_branches][n_prompt + max_tokens]: the prompt and its output, contiguous. */
 #include "engine/request.h"

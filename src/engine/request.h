@@ -192,12 +192,13 @@ rg_top *rg_request_tops(const rg_request *r, int i, int32_t node);
  * token, stop id, stop text, max_tokens) and says so.  The ids of an end are not part of the output. */
 rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, const rg_top *top);
 void rg_request_end(rg_request *r, int i, rg_finish why);
-/* For kinds of work that give out answers in a way of their own: sample s ends, which the reader hears of when it is
- * woken; its text becomes that of its ids, and true if that has a stop text; and would it with the id that stands behind
- * them?  scratch: [n_stop]. */
+/* For kinds of work that give out answers in a way of their own.  Sample s ends; the first end counts. */
 void rg_request_finish(rg_request *r, rg_sample *s, rg_finish why);
+/* The reader looks at what there is. */
 void rg_request_wake(rg_request *r);
+/* Take the text of sample i's ids so far; true if it has a stop text. */
 bool rg_request_meets_stop(rg_request *r, int i);
+/* True if it would have one with the id that stands behind them.  scratch: [n_stop]. */
 bool rg_request_would_stop(const rg_request *r, int i, int32_t *scratch);
 
 /* Reader side, as rg_next and rg_poll say. */

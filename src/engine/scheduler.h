@@ -40,10 +40,10 @@ void rg_scheduler_free(rg_scheduler *s);
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r); /* it waits from now on, at its place by rank */
 
-/* Plan the step into plan (room for max_seqs) within rows >= 1, growing states; returns the number of spans, 0 only if no request is
- * there.  Prompts get fewer rows where options.step_s or pace demands it.  Memory for logits is there for few rows,
- * logits > max_seqs of them: each span gets one, and a prompt whose rows' logits are wanted is cut to most of those that
- * are left, however many rows it may have otherwise. */
+/* Plan the step into plan (room for max_seqs) within rows >= 1, growing states; returns the number of spans, 0 only if
+ * no request is there.  Prompts get fewer rows where options.step_s or pace demands it.  Memory for logits is there for
+ * few rows, logits > max_seqs of them: each span gets one, and a prompt whose rows' logits are wanted is cut to most of
+ * those that are left, however many rows it may have otherwise. */
 int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan);
 /* After sample i of r ended: give its state back. */
 void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i);

@@ -2,8 +2,8 @@
  *
  * Samples share their prompt: the first computes all of it but the last position, the others fork there.  A sample that
  * finds no sequence or no room at that moment starts later by itself, like a preempted one: from the longest cached
- * prefix.  Work whose samples hold state together (beam search) always forks, and has all that it needs or nothing: it
- * is computed again after a preemption, since copies that were swapped in would share no block. */
+ * prefix.  Work whose samples hold state together always forks, and has all that it needs or nothing: it is computed
+ * again after a preemption, since copies that were swapped in would share no block. */
 #include "engine/scheduler_inner.h"
 
 enum { SWAP_FROM = 4 * RG_BLOCK }; /* positions; where the machine was not measured */

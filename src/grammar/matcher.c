@@ -136,7 +136,7 @@ static void visit(run *r, uint32_t node, uint64_t data, uint32_t below)
         s->lost = true;
         return;
     }
-    s->seen[at] = (rg_work){ { node, below, data }, s->stamp };
+    s->seen[at] = (rg_visited){ { node, below, data }, s->stamp };
     s->todo[s->n_todo++] = (rg_frame){ node, below, data };
 }
 

@@ -20,17 +20,17 @@ typedef struct rg_frame {
     uint64_t data;
 } rg_frame;
 
-typedef struct rg_work {
+typedef struct rg_visited {
     rg_frame frame;
     uint32_t stamp;
-} rg_work;
+} rg_visited;
 
 typedef struct rg_stacks {
     rg_frame *frame; /* [cap]; 0 is the END, 1 the BASE; what lies below has a lower number */
     uint32_t *index; /* [2 * cap], hash -> frame, 0 for none */
     uint32_t n, cap; /* cap: a power of two */
     uint32_t stamp;
-    rg_work seen[RG_WORK];
+    rg_visited seen[RG_WORK];
     rg_frame todo[RG_WORK];
     uint32_t n_todo;
     bool lost; /* the last step left a stack out */
