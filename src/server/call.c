@@ -319,6 +319,7 @@ bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
 
     c->tools = json_incref(talk.tools);
     c->start_at = r.start;
+    rg_warn_of(c->x, &r);
     c->n_earlier = rg_conversation_n_calls(talk.all);
     c->f.parallel_tools = !talk.one_call;
     rg_text_free(r.text);
@@ -344,6 +345,7 @@ void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *rea
     rg_buf out;
 
     if (body && read(body, &talk, &e) && rg_render(s, &talk, generate, &r, &e)) {
+        rg_warn_of(x, &r);
         rg_buf_init(&out, MAX_CALL_TEXT);
         rg_out_open(&out, NULL, '{');
         write(&out, &r);

@@ -104,6 +104,7 @@ typedef struct rg_rendered {
     int32_t *ids; /* rg_ids_free */
     size_t n;
     char *text;   /* rg_text_free */
+    bool tools_told;     /* the tools are told by a text of ours: the template knows none */
     rg_talk_start start; /* where the answer begins: the prompt may end within the model's reasoning */
 } rg_rendered;
 
@@ -111,6 +112,8 @@ typedef struct rg_rendered {
  * free. */
 bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e);
 void rg_rendered_fini(rg_rendered *r);
+/* Say in a header of the answer what the client should know of the prompt. */
+void rg_warn_of(rg_exchange *x, const rg_rendered *r);
 
 /* ---- the pump (pump.c) ---- */
 

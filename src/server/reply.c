@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "server/core.h"
 #include "server/json.h"
+#include "server/talk/past.h"
 
 static const struct status_words {
     int status;
@@ -250,12 +251,20 @@ bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt
     rg_error err = { 0 };
 
     *r = (rg_rendered){ 0 };
+    if (!rg_talk_fit_past(&s->use, talk->all, &r->tools_told))
+        return rg_refuse_memory(e);
     bool ok = rg_chat_encode(s->engine, rg_json_of(talk->all), &o, &r->ids, &r->n, &r->text, &err);
     if (!ok)
         refuse_conversation(s, e, &err);
     if (ok)
         r->start = leaves_reasoning_open(s, talk) ? RG_START_THINKING : rg_talk_start_after(s->use.talk, r->text);
     return ok;
+}
+
+void rg_warn_of(rg_exchange *x, const rg_rendered *r)
+{
+    if (r->tools_told)
+        rg_exchange_set(x, "X-Ridge-Warning", "the model's chat template knows no tools: a generic prompt describes them");
 }
 
 void rg_rendered_fini(rg_rendered *r)

@@ -13,7 +13,7 @@
 #define CALL                                                                                                           \
     "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"ridge0001\", \"type\": \"function\", "   \
     "\"function\": {\"name\": \"ridge_probe\", \"arguments\": {\"ridge_key\": 7}}}]}"
-#define RESULT "{\"role\": \"tool\", \"name\": \"ridge_probe\", \"tool_call_id\": \"ridge0001\", \"content\": \"8\"}"
+#define RESULT "{\"role\": \"tool\", \"name\": \"ridge_probe\", \"tool_call_id\": \"ridge0001\", \"content\": \"ridge_result\"}"
 
 enum { MAX_RENDERED = 1 << 20, MAX_SHOWN = 512 };
 
@@ -37,20 +37,32 @@ static bool add_rendered(const rg_engine *engine, const char *conversation, bool
     return ok;
 }
 
+/* Earlier calls and results stand in the prompt.  What a template refuses is left to it. */
+static bool shows_calls(const rg_engine *engine)
+{
+    rg_buf b;
+    bool rendered, shown;
+
+    rg_buf_init(&b, MAX_RENDERED);
+    rendered = add_rendered(engine, "{\"messages\": [" USER ", " CALL ", " RESULT ", " USER "]}", false, &b);
+    shown = b.n && strstr(b.data, "ridge_key") && strstr(b.data, "ridge_result");
+    rg_buf_fini(&b);
+    return !rendered || shown;
+}
+
 /* Conversations with a call, with a tool, and plain ones. */
 static void render_probes(rg_talk_use *use, const rg_engine *engine, rg_buf *to)
 {
     size_t from;
 
-    if (!rg_chat_has_template(engine)) {
-        rg_buf_str(to, "");
+    if (!rg_chat_has_template(engine))
         return;
-    }
     if (!add_rendered(engine, "{\"messages\": [" USER ", " CALL ", " RESULT "], " TOOL "}", true, to))
         add_rendered(engine, "{\"messages\": [" USER ", " CALL "], " TOOL "}", false, to);
     from = to->n;
     add_rendered(engine, "{\"messages\": [" USER "], " TOOL "}", true, to);
     use->shows_tools = to->n > from && strstr(to->data + from, "ridge_probe");
+    use->shows_calls = shows_calls(engine);
     add_rendered(engine, "{\"messages\": [" USER "]}", true, to);
     add_rendered(engine, "{\"messages\": [" USER "], \"enable_thinking\": true, \"thinking\": true}", true, to);
     add_rendered(engine,
@@ -118,6 +130,17 @@ static bool ends_answer(rg_engine *engine, const rg_info *info, const char *mark
     return ok;
 }
 
+/* The template says nothing of tools: calls are marked in the most usual way, unless the family was asked for. */
+static void tell_plainly(rg_talk_use *use, const char *name)
+{
+    const rg_talk *plain = rg_talk_named("generic");
+
+    if (name)
+        return;
+    if (use->talk == plain)
+        use->form = &rg_talk_named("hermes")->forms[0];
+}
+
 void rg_talk_learn(rg_talk_use *use, rg_engine *engine, const char *name)
 {
     shown *s = rg_zalloc(sizeof *s);
@@ -131,6 +154,8 @@ void rg_talk_learn(rg_talk_use *use, rg_engine *engine, const char *name)
     if (!use->talk)
         use->talk = rg_talk_of(text, has_token, engine);
     use->form = rg_talk_form_of(use->talk, text);
+    if (!use->shows_tools && (use->talk->heads || use->form->way > RG_CALL_JSON || rg_talk_is_bare(use)))
+        tell_plainly(use, name);
     for (int i = 0; i < 3 && use->talk->think[i].open; i++)
         use->thinks |= strstr(text, use->talk->think[i].open) || has_token(engine, use->talk->think[i].open);
     use->thinks |= use->talk->heads && use->talk->think[0].open;
@@ -154,7 +179,7 @@ static bool has_none(void *arg, const char *text)
 
 void rg_talk_learn_from(rg_talk_use *use, const char *rendered)
 {
-    *use = (rg_talk_use){ .talk = rg_talk_of(rendered, has_none, NULL), .shows_tools = true };
+    *use = (rg_talk_use){ .talk = rg_talk_of(rendered, has_none, NULL), .shows_tools = true, .shows_calls = true };
     use->form = rg_talk_form_of(use->talk, rendered);
 }
 

@@ -12,7 +12,8 @@ typedef struct rg_talk_use {
     const rg_talk *talk;
     const rg_talk_form *form; /* what a grammar of calls writes */
     bool thinks;              /* the model may reason: its vocabulary or its template has the marks for it */
-    bool shows_tools;         /* the template tells the model which tools there are */
+    bool shows_tools;         /* the template tells the model which tools there are, */
+    bool shows_calls;         /*   and which calls and results there were */
     bool close_ends;          /* the mark behind the calls ends an answer */
 } rg_talk_use;
 
