@@ -264,7 +264,8 @@ bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt
 void rg_warn_of(rg_exchange *x, const rg_rendered *r)
 {
     if (r->tools_told)
-        rg_exchange_set(x, "X-Ridge-Warning", "the model's chat template knows no tools: a generic prompt describes them");
+        rg_exchange_set(x, "X-Ridge-Warning",
+                        "the model's chat template knows no tools: a generic prompt describes them");
 }
 
 void rg_rendered_fini(rg_rendered *r)
