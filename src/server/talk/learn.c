@@ -13,6 +13,7 @@
 #define CALL                                                                                                           \
     "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"ridge0001\", \"type\": \"function\", "   \
     "\"function\": {\"name\": \"ridge_probe\", \"arguments\": {\"ridge_key\": 7}}}]}"
+#define RESULT                                                                                                         \
     "{\"role\": \"tool\", \"name\": \"ridge_probe\", \"tool_call_id\": \"ridge0001\", "                               \
     "\"content\": \"ridge_result\"}"
 
