@@ -181,7 +181,8 @@ static bool load(rg_drafts *d, const rg_options *o, const rg_drafts_target *targ
     if (!ckpt)
         return false;
     d->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = n_threads,
-                                                        .max_draft = d->max_draft, .pack_cache = o->pack_cache },
+                                                        .max_draft = d->max_draft, .pack_cache = o->pack_cache,
+                                                        .backend = target->model->weights.backend },
                              err);
     if (d->model && check_draws(d, err)) {
         own = rg_tokenizer_open_for(ckpt, d->model->config.vocab_size, &why);
@@ -209,7 +210,8 @@ static bool load_network(rg_drafts *d, const rg_options *o, const rg_drafts_targ
         return false;
     d->model = rg_model_open(own ? own : target->ckpt,
                              &(rg_model_options){ .kv_type = o->kv_type, .n_threads = n_threads,
-                                                  .target = target->model, .mtp = !own },
+                                                  .target = target->model, .mtp = !own,
+                                                  .backend = target->model->weights.backend },
                              err);
     rg_checkpoint_close(own);
     return d->model &&

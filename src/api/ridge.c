@@ -111,6 +111,7 @@ static bool open_weights(rg_engine *e, const rg_checkpoint *ckpt, const rg_optio
     for (int32_t i = 0; i < o->n_adapters; i++)
         adapters[i] = (rg_adapter_source){ o->adapters[i].name, o->adapters[i].path };
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
+                                                        .backend = e->backend,
                                                         .max_draft = rg_drafts_rows_kept(&e->drafts),
                                                         .pack_cache = o->pack_cache, .sparsity = sparsity,
                                                         .expert_bytes = o->expert_bytes, .adapters = adapters,

@@ -196,8 +196,8 @@ static const char *format_name(const job *j)
     const rg_layer *l = &j->tool.model->layers[0];
 
     for (int i = 0; i < W_COUNT; i++)
-        if (l->w[i] && l->w[i]->packed)
-            return rg_format_of(l->w[i]->packed->type)->name;
+        if (l->w[i] && l->w[i]->placed)
+            return rg_format_of(l->w[i]->placed->type)->name;
     return "?";
 }
 

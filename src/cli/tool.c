@@ -52,7 +52,8 @@ static bool open_model(tool *t, const tool_options *o, rg_error *err)
                                                            .random_weights = o->random,
                                                            .declared_type = o->declared_type,
                                                            .adapters = o->adapter, .n_adapters = o->adapter != NULL,
-                                                           .n_threads = t->n_threads, .progress = cli_progress,
+                                                           .n_threads = t->n_threads, .backend = t->backend,
+                                                           .progress = cli_progress,
                                                            .progress_arg = o->common->quiet ? t : NULL }, err);
     rg_sparsity_free(read);
     return t->model;

@@ -27,11 +27,28 @@ static const double LONG_S = 1e-3; /* of all turns together, about */
 
 /* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
+static void drop_copies(rg_op_bench *b)
+{
+    for (int i = 0; i < b->n_copies; i++)
+        rg_placed_free(b->copies[i]);
+    rg_free(b->copies);
+    b->copies = NULL;
+    b->n_copies = 0;
+    b->weight.placed = b->placed;
+}
+
+static void drop_weights(rg_op_bench *b)
+{
+    drop_copies(b);
+    rg_placed_free(b->placed);
+    b->weight.placed = b->placed = NULL;
+}
+
 void rg_op_bench_close(rg_op_bench *b)
 {
     if (!b)
         return;
-    rg_packed_fini(&b->packed);
+    drop_weights(b);
     b->backend->close(b->reader);
     rg_pool_free(b->pool);
     if (b->arena)
@@ -131,6 +148,13 @@ void rg_op_bench_streams(rg_op_bench *b, int n, int end, size_t block_bytes)
     set_batch(b, n, 1, end, block_bytes);
 }
 
+static rg_placed *place(const rg_op_bench *b, rg_type type, int64_t rows, int64_t cols, rg_error *err)
+{
+    const rg_placing what = { .type = type, .n_mats = 1, .rows = rows, .cols = cols };
+
+    return b->backend->weight_new(b->backend, &what, err);
+}
+
 bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t cols, rg_error *err)
 {
     const rg_format *fmt = rg_format_of(type);
@@ -139,54 +163,69 @@ bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t col
     uint8_t *row = rg_zalloc(row_bytes); /* where a format has no encoder: zeros, which every format takes */
     bool ok = (x && row) || rg_fail_memory(err, row_bytes);
 
-    rg_packed_fini(&b->packed);
-    memset(&b->packed, 0, sizeof b->packed);
-    ok = ok && rg_packed_init(&b->packed, type, 1, rows, cols, err);
+    drop_weights(b);
+    b->placed = ok ? place(b, type, rows, cols, err) : NULL;
+    ok = b->placed;
     if (ok) {
         for (int64_t i = 0; i < cols; i++)
             x[i] = (float)(i * 37 % 101 - 50) / 1000.0f;
         if (fmt->encode)
             fmt->encode(x, cols / fmt->block_len, row);
         for (int64_t r = 0; r < rows; r++)
-            rg_pack_row(&b->packed, 0, r, row);
+            b->backend->weight_put(b->placed, 0, r, row);
     }
-    b->turn = b->packed;
-    b->n_copies = 1;
     b->weight = (rg_weight){ .name = "weight", .type = type, .n_mats = 1, .rows = rows, .cols = cols,
-                             .packed = &b->turn };
+                             .placed = b->placed };
     rg_free(x);
     rg_free(row);
     return ok;
 }
 
-static bool have_spread(rg_op_bench *b, size_t bytes, rg_error *err)
+static bool fill_copy(void *arg, void *image, size_t bytes, rg_error *err)
 {
-    RG_ASSERT(bytes <= SPREAD_BYTES);
-    if (!b->spread)
-        b->spread = rg_region_new(SPREAD_BYTES);
-    return b->spread || rg_fail_memory(err, SPREAD_BYTES);
+    (void)err;
+    memcpy(image, arg, bytes);
+    return true;
+}
+
+/* The image of the matrix: all copies are made from it. */
+static bool make_copies(void *arg, const void *image, size_t bytes, rg_error *err)
+{
+    rg_op_bench *b = arg;
+    bool ok = true;
+
+    (void)bytes;
+    for (int i = 0; ok && i < b->n_copies; i++)
+        ok = b->backend->image_load(b->copies[i], 0, fill_copy, (void *)(uintptr_t)image, err);
+    return ok;
 }
 
 bool rg_op_bench_spread(rg_op_bench *b, size_t bytes, rg_error *err)
 {
-    if (!have_spread(b, bytes, err))
-        return false;
-    b->spread_is_state = false;
-    b->n_copies = (int)(bytes / b->packed.bytes);
+    const int n = (int)(bytes / b->placed->bytes);
+
+    drop_copies(b);
+    b->copies = rg_array((size_t)n, sizeof *b->copies);
+    if (!b->copies)
+        return rg_fail_memory(err, (size_t)n * sizeof *b->copies);
     b->next_copy = 0;
-    for (int i = 0; i < b->n_copies; i++)
-        memcpy(b->spread + (size_t)i * b->packed.bytes, b->packed.data, b->packed.bytes);
-    return true;
+    for (; b->n_copies < n; b->n_copies++) {
+        b->copies[b->n_copies] = place(b, b->placed->type, b->placed->rows, b->placed->cols, err);
+        if (!b->copies[b->n_copies])
+            return false;
+    }
+    return b->backend->image_save(b->placed, 0, make_copies, b, err);
 }
 
 bool rg_op_bench_spread_state(rg_op_bench *b, size_t bytes, rg_error *err)
 {
-    RG_ASSERT(b->n_copies < 2 && b->state_bytes <= bytes);
-    if (!have_spread(b, bytes, err))
-        return false;
-    if (!b->spread_is_state)
+    RG_ASSERT(b->n_copies < 2 && b->state_bytes <= bytes && bytes <= SPREAD_BYTES);
+    if (!b->spread) {
+        b->spread = rg_region_new(SPREAD_BYTES);
+        if (!b->spread)
+            return rg_fail_memory(err, SPREAD_BYTES);
         memset(b->spread, STATE_BYTE, SPREAD_BYTES);
-    b->spread_is_state = true;
+    }
     b->states_bytes = bytes;
     return true;
 }
@@ -204,7 +243,7 @@ static void hand_over(rg_fwd *f, rg_op_bench *b)
         for (size_t k = i; k < i + run && k < all; k += line)
             at[k] = at[k];
     if (f->thread == 0 && b->n_copies > 1) {
-        b->turn.data = b->spread + (size_t)b->next_copy * b->packed.bytes;
+        b->weight.placed = b->copies[b->next_copy];
         b->next_copy = (b->next_copy + 1) % b->n_copies;
     }
     if (f->thread == 0 && b->states_bytes) { /* goes on where the batch before ended: what was just read is near */

@@ -37,15 +37,14 @@ struct rg_op_bench {
     const rg_backend *backend;
     const rg_reader *reader;
     int n_threads;
-    uint8_t *arena, *state, *spread; /* spread: what turns read at different places; NULL: not needed yet */
+    uint8_t *arena, *state, *spread; /* spread: states that turns read one after the other; NULL: not needed yet */
     rg_fwd *fwd;           /* [n_threads] */
     uint64_t (*stamp)[2];  /* [n_threads * turns] when a thread began and ended one */
-    rg_packed packed;      /* the matrix, */
-    rg_packed turn;        /* and the same at the place that this turn reads it from */
+    rg_placed *placed;     /* the matrix; */
+    rg_placed **copies;    /* [n_copies] others of the same values, of which every turn reads the next; NULL: none */
     int n_copies, next_copy;
     size_t state_bytes;    /* of the batch; */
     size_t states_bytes, state_at; /* all places that it is read at in turn, 0: `state` alone; and where it is next */
-    bool spread_is_state;  /* what `spread` holds are states, and no matrices */
     rg_span spans[RG_BENCH_ROWS];
     rg_batch batch;
     rg_group_memory group;

@@ -13,6 +13,7 @@ enum {
     FEW_COLS = 256,                      /* of another one, whose sums begin and end more often; */
     FEW_COLS_BYTES = 1 << 18,
     FLAT_ROWS = 32, FLAT_COLS = 4096,    /* and of one that makes few values of many */
+    WHOLE_ROWS = 32,                     /* of matrices, so that no run of 16 rows, or of two, is cut short */
     LITTLE = 64,                         /* columns of the operations that fixed costs are measured with */
     MANY_ROWS = 64,                      /* and rows of those that the cost of a value is measured with */
     FAR_ROWS = 64,                       /* from more rows on arithmetic hides where weights come from */
@@ -302,7 +303,7 @@ static void measure_place(round *r, bool exact, rg_layout layout, rg_rate_place 
 static bool set_matrix(round *r, rg_type type, int64_t bytes, int64_t cols, rg_error *err)
 {
     const rg_format *fmt = rg_format_of(type);
-    int64_t rows = bytes / (cols / fmt->block_len * fmt->block_bytes) / (2 * RG_PANEL) * (2 * RG_PANEL);
+    int64_t rows = bytes / (cols / fmt->block_len * fmt->block_bytes) / WHOLE_ROWS * WHOLE_ROWS;
 
     return rg_op_bench_weights(r->b, type, rows < RG_BENCH_COLS ? rows : RG_BENCH_COLS, cols, err);
 }

@@ -17,7 +17,7 @@ typedef struct reading {
     rg_config *as; /* the config as of a checkpoint of the adapter's kind */
     const rg_tensor *first;
     bool *used;          /* [tensors] */
-    const rg_packed **a; /* [tensors] A as it is, once packed: a tensor that holds several weights has one for all */
+    const rg_placed **a; /* [tensors] A as it is, once placed: a tensor that holds several weights has one for all */
 } reading;
 
 /* ---- where rows and columns go ----------------------------------------------------------------------------------- */
@@ -125,30 +125,32 @@ static bool read_row(const reading *r, const rg_tensor *t, int64_t row, const in
     return true;
 }
 
-/* The first n rows of A or B in the order of rows, its columns in that of columns (NULL: as they are), packed; owned by
+/* The first n rows of A or B in the order of rows, its columns in that of columns (NULL: as they are), placed; owned by
  * the adapters. */
-static const rg_packed *pack(reading *r, const rg_tensor *t, int64_t n, const int64_t *rows, const int64_t *columns,
+static const rg_placed *place(reading *r, const rg_tensor *t, int64_t n, const int64_t *rows, const int64_t *columns,
                              rg_error *err)
 {
     rg_adapters *out = r->out;
-    rg_packed *p = rg_zalloc(sizeof *p);
+    const rg_backend *b = r->weights->backend;
+    const rg_placing what = { .type = t->type, .n_mats = 1, .rows = n, .cols = t->shape[1] };
     uint64_t bytes;
 
-    if (!p)
-        return rg_fail_memory(err, sizeof *p), NULL;
-    out->packed[out->n_packed++] = p;
     if (columns && rg_format_of(t->type)->block_len > 1)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is %s, whose columns cannot be put in the model's order",
                        rg_checkpoint_path(r->file.ckpt), t->name, rg_format_of(t->type)->name),
                NULL;
-    if (!rg_packed_init(p, t->type, 1, n, t->shape[1], err) || !rg_row_bytes(t->type, t->shape[1], &bytes))
+    rg_placed *p = b->weight_new(b, &what, err);
+    if (!p)
+        return NULL;
+    out->placed[out->n_placed++] = p;
+    if (!rg_row_bytes(t->type, t->shape[1], &bytes))
         return NULL;
     uint8_t *row = rg_array(2, bytes);
     bool ok = row || rg_fail_memory(err, bytes);
     for (int64_t i = 0; ok && i < n; i++) {
         ok = read_row(r, t, rows ? rows[i] : i, columns, row, err);
         if (ok)
-            rg_pack_row(p, 0, i, row);
+            b->weight_put(p, 0, i, row);
     }
     rg_free(row);
     out->all[r->number].bytes += p->bytes;
@@ -217,8 +219,8 @@ static bool bind(reading *r, int i, const rg_origin *o, const char *module, cons
     bool ok = (m.row && m.column) || rg_fail_memory(err, (size_t)(w->rows + w->cols) * sizeof *m.row);
     ok = ok && (find_moves(r, o, n_stored, w, &m, err) || rg_fail_prefix(err, "%s", rg_checkpoint_path(r->file.ckpt)));
     if (ok && (d->a = m.columns_stay ? r->a[a - r->first] : NULL) == NULL)
-        ok = (d->a = pack(r, a, a->shape[0], NULL, m.columns_stay ? NULL : m.column, err));
-    ok = ok && (d->b = pack(r, b, w->rows, m.row, NULL, err));
+        ok = (d->a = place(r, a, a->shape[0], NULL, m.columns_stay ? NULL : m.column, err));
+    ok = ok && (d->b = place(r, b, w->rows, m.row, NULL, err));
     rg_free(m.row);
     rg_free(m.column);
     if (!ok)
@@ -273,16 +275,16 @@ static bool read_one(rg_adapters *out, rg_weight_set *weights, const rg_config *
     reading r = { .out = out, .weights = weights, .c = c, .number = number };
     bool ok = rg_adapter_file_open(&r.file, path, err);
     size_t n = ok ? (size_t)rg_checkpoint_n_tensors(r.file.ckpt) : 0;
-    rg_packed **more = NULL;
+    rg_placed **more = NULL;
     size_t room;
 
     if (ok) {
         r.as = rg_alloc(sizeof *r.as);
         r.used = rg_array(n, sizeof *r.used);
         r.a = rg_array(n, sizeof *r.a);
-        if (rg_head_and_items((size_t)out->n_packed, (size_t)weights->n, 2, &room)) /* A and B of each */
-            more = rg_resize_array(out->packed, room, sizeof *more);
-        out->packed = more ? more : out->packed;
+        if (rg_head_and_items((size_t)out->n_placed, (size_t)weights->n, 2, &room)) /* A and B of each */
+            more = rg_resize_array(out->placed, room, sizeof *more);
+        out->placed = more ? more : out->placed;
         ok = (r.as && r.used && r.a && more) || rg_fail_memory(err, n * sizeof *r.a + sizeof *r.as);
     }
     if (ok) {
@@ -335,13 +337,11 @@ bool rg_adapters_open(rg_adapters *a, rg_weight_set *weights, const rg_config *c
 
 void rg_adapters_close(rg_adapters *a)
 {
-    for (int i = 0; i < a->n_packed; i++) {
-        rg_packed_fini(a->packed[i]);
-        rg_free(a->packed[i]);
-    }
+    for (int i = 0; i < a->n_placed; i++)
+        rg_placed_free(a->placed[i]);
     for (int i = 0; i < a->n; i++)
         rg_free(a->all[i].name);
-    rg_free(a->packed);
+    rg_free(a->placed);
     rg_free(a->deltas);
     rg_free(a->all);
     *a = (rg_adapters){ 0 };

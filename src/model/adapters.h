@@ -18,15 +18,15 @@ typedef struct rg_adapter {
     char *name;
     int n_weights; /* that it changes */
     int64_t max_rank;
-    uint64_t bytes; /* of its matrices, packed */
+    uint64_t bytes; /* of its matrices, placed */
 } rg_adapter;
 
 typedef struct rg_adapters {
     rg_adapter *all;
     int n;
     rg_delta *deltas;   /* [weights][n], as the weights have them */
-    rg_packed **packed; /* the matrices, n_packed of them */
-    int n_packed;
+    rg_placed **placed; /* the matrices, n_placed of them */
+    int n_placed;
     int max_rank; /* of all */
     uint64_t bytes;
 } rg_adapters;

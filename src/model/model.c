@@ -8,7 +8,6 @@
 #include "model/pack_cache.h"
 #include "model/sparsity.h"
 #include "ops/count/count.h"
-#include "quant/paged.h"
 
 /* f32 weights keep f32 K/V, and so does what keeps none of it beyond a step; everything else bf16. */
 static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
@@ -213,6 +212,8 @@ static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options 
 {
     const rg_checkpoint *from = o->random_weights ? NULL : ckpt;
 
+    if (o->backend)
+        m->weights.backend = o->backend;
     if (from && !rg_checkpoint_n_tensors(ckpt))
         return rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(ckpt));
     if (o->layers_apart)
@@ -303,7 +304,7 @@ rg_expert_reads rg_model_expert_reads(const rg_model *m)
     rg_paged_stats s = { 0 };
 
     if (m->weights.paged)
-        s = rg_paged_count(m->weights.paged);
+        s = m->weights.backend->paging->count(m->weights.paged);
     return (rg_expert_reads){ s.n_asked, s.n_read, s.n_failed, s.n_unused, s.read_bytes, s.bytes };
 }
 

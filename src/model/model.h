@@ -38,7 +38,9 @@ typedef struct rg_model_options {
     bool layers_apart;      /* only weights outside the layers are read; the caller binds and unbinds those of layers */
     rg_type declared_type;  /* of weights when the checkpoint has none */
     int max_draft;          /* draft rows that a recurrent state has room for; 0 if no drafter can come */
-    int n_threads;          /* that read and pack weights; 0: one */
+    int n_threads;          /* that read and place weights; 0: one */
+    const rg_backend *backend; /* that places them, and is to compute with them; NULL: the first one (the processor's
+                                * share one memory) */
     const char *pack_cache; /* folder in which packed weights are kept (pack_cache.h); NULL: they are not */
     size_t expert_bytes;    /* memory for experts, which are read from a pack file when they are needed; 0: all are in
                              * memory.  Without pack_cache that file lies beside the checkpoint */
@@ -82,7 +84,7 @@ typedef struct rg_runner_options {
     size_t state_bytes;       /* memory for state, shared out over the groups, with what hands it out */
     rg_pool *pool;            /* its threads, n_threads at least, borrowed; NULL: threads of its own */
     bool pin;                 /* keep threads on cores (rg_pool_pin) */
-    int n_nodes;              /* copies of the weights, for as many NUMA nodes (node_copies.h); 0: none */
+    int n_nodes;              /* copies of the weights, for as many NUMA nodes (rg_reader_sizes); 0: none */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner); /* a reader around the computing one; may be NULL */
     void *wrap_arg;
 } rg_runner_options;

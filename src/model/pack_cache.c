@@ -11,10 +11,9 @@
 #include "base/mem.h"
 #include "model/origin.h"
 #include "model/pack_file.h"
-#include "quant/paged.h"
 
 enum {
-    PACKING = 4, /* raised when weights are packed or loaded otherwise than before */
+    PACKING = 5, /* raised when weights are loaded otherwise than before */
     PATH_ROOM = 4096,
     AT_ONCE = 3, /* matrices of one expert, all of which a step holds */
     READERS = 8, /* threads that read experts */
@@ -40,22 +39,12 @@ static rg_weight_work work_of(const binding *b, const char *what, bool (*each)(v
 /* ---- the file's name and key ------------------------------------------------------------------------------------- */
 
 /* How this version packs: two that differ in it read no files of each other. */
-static void add_packing(rg_hasher *h)
+static void add_packing(rg_hasher *h, const rg_backend *b)
 {
-    const uint64_t number = PACKING;
+    const uint64_t numbers[] = { PACKING, b->image_version(b) };
 
-    rg_hasher_add(h, &number, sizeof number);
+    rg_hasher_add(h, numbers, sizeof numbers);
     rg_hasher_add(h, RG_VERSION, sizeof RG_VERSION);
-    for (int type = 0; type < RG_TYPE_COUNT; type++) {
-        const rg_format *f = rg_format_of((rg_type)type);
-        rg_packed p = { 0 };
-
-        if (f->layout != RG_LAYOUT_NONE)
-            RG_ASSERT(rg_packed_shape(&p, (rg_type)type, 1, 1, f->block_len, NULL));
-        const uint64_t about[] = { (uint64_t)f->block_len, (uint64_t)f->block_bytes, (uint64_t)f->layout, p.bytes };
-        rg_hasher_add(h, f->name, strlen(f->name) + 1);
-        rg_hasher_add(h, about, sizeof about);
-    }
 }
 
 static bool find_key(binding *b, rg_error *err)
@@ -69,7 +58,7 @@ static bool find_key(binding *b, rg_error *err)
     if (!h)
         return rg_fail_memory(err, sizeof identity);
     rg_hasher_add(h, &identity, sizeof identity);
-    add_packing(h);
+    add_packing(h, b->set->backend);
     b->key = rg_hasher_value(h);
     rg_hasher_free(h);
     return true;
@@ -137,6 +126,25 @@ static rg_paged_options paging(const binding *b)
                                .at_once = AT_ONCE, .n_readers = READERS };
 }
 
+/* Each weight of experts becomes the next pages. */
+static bool place_pages(rg_weight_set *s, const rg_pack_file *f, rg_error *err)
+{
+    int n = 0;
+
+    for (int i = 0; i < s->n; i++) {
+        rg_weight *w = &s->all[i];
+
+        if (!rg_weights_is_apart(s, i))
+            continue;
+        const rg_placing what = rg_weights_placing(w, rg_pack_file_type(f, i), w->n_mats);
+        w->placed = s->placed[i] = s->backend->paging->place(s->backend, s->paged, n, &what, err);
+        if (!w->placed)
+            return false;
+        n += (int)w->n_mats;
+    }
+    return true;
+}
+
 /* They are read from the file that is open: by now its name may be another one's, with other places, which a start
  * beside this one has written. */
 static bool page_experts(binding *b, rg_pack_file *f, rg_error *err)
@@ -152,23 +160,15 @@ static bool page_experts(binding *b, rg_pack_file *f, rg_error *err)
 
         if (!rg_weights_is_apart(s, i))
             continue;
-        /* The file has it, so it has a shape. */
-        RG_ASSERT(rg_weights_shape_packed(&s->packed[i], w, rg_pack_file_type(f, i), w->n_mats, NULL));
-        s->packed[i].first_page = n;
         for (int64_t m = 0; m < w->n_mats; m++, n++) {
             b->pages[n].offset = rg_pack_file_place(f, i, m)->offset;
             b->pages[n].hash = rg_pack_file_place(f, i, m)->hash;
         }
     }
-    s->paged = rg_paged_new(&o, err);
+    s->paged = s->backend->paging->open(&o, err);
     if (s->paged)
         rg_pack_file_let_go(f);
-    for (int i = 0; s->paged && i < s->n; i++)
-        if (rg_weights_is_apart(s, i)) {
-            s->packed[i].paged = s->paged;
-            s->all[i].packed = &s->packed[i];
-        }
-    return s->paged;
+    return s->paged && place_pages(s, f, err);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -189,22 +189,39 @@ static bool read_vector(const reading *r, int i, rg_error *err)
     return vec ? rg_pack_file_read(r->file, i, 0, vec, err) : rg_fail_memory(err, bytes);
 }
 
+/* Where a matrix's image stands in the file. */
+typedef struct image {
+    const rg_pack_file *file;
+    int weight;
+    int64_t mat;
+} image;
+
+static bool read_image(void *arg, void *to, size_t bytes, rg_error *err)
+{
+    const image *m = arg;
+
+    (void)bytes; /* as many as the file has: image_bytes said so */
+    return rg_pack_file_read(m->file, m->weight, m->mat, to, err);
+}
+
 static bool read_each(void *arg, int i, rg_error *err)
 {
     const reading *r = arg;
     rg_weight *w = &r->set->all[i];
-    rg_packed *p = &r->set->packed[i];
+    const rg_backend *b = r->set->backend;
 
     if (rg_weights_is_apart(r->set, i))
         return true;
     if (rg_spec_is_vector(r->set->spec[i]))
         return read_vector(r, i, err);
-    if (!rg_weights_init_packed(p, w, rg_pack_file_type(r->file, i), w->n_mats, err))
+    const rg_placing what = rg_weights_placing(w, rg_pack_file_type(r->file, i), w->n_mats);
+    rg_placed *p = r->set->placed[i] = b->weight_new(b, &what, err);
+    if (!p)
         return false;
     for (int64_t m = 0; m < w->n_mats; m++)
-        if (!rg_pack_file_read(r->file, i, m, p->data + (size_t)m * rg_packed_mat_bytes(p), err))
+        if (!b->image_load(p, m, read_image, &(image){ r->file, i, m }, err))
             return false;
-    w->packed = p;
+    w->placed = p;
     return true;
 }
 
@@ -232,6 +249,21 @@ typedef struct writing {
     pthread_mutex_t lock; /* of out */
 } writing;
 
+/* Where a matrix's image goes. */
+typedef struct image_to {
+    rg_pack_writer *out;
+    int weight;
+    int64_t mat;
+} image_to;
+
+static bool write_image(void *arg, const void *from, size_t bytes, rg_error *err)
+{
+    const image_to *m = arg;
+
+    (void)bytes; /* likewise */
+    return rg_pack_writer_put(m->out, m->weight, m->mat, from, err);
+}
+
 static bool write_bound(rg_pack_writer *out, const rg_weight_set *s, int i, rg_error *err)
 {
     const rg_weight *w = &s->all[i];
@@ -239,22 +271,22 @@ static bool write_bound(rg_pack_writer *out, const rg_weight_set *s, int i, rg_e
     if (w->vec)
         return rg_pack_writer_put(out, i, 0, w->vec, err);
     for (int64_t m = 0; m < w->n_mats; m++)
-        if (!rg_pack_writer_put(out, i, m, rg_panel_at(w->packed, m, 0), err))
+        if (!s->backend->image_save(w->placed, m, write_image, &(image_to){ out, i, m }, err))
             return false;
     return true;
 }
 
 static bool write_expert(writing *w, int i, int64_t mat, rg_error *err)
 {
-    rg_packed p;
-    bool ok = rg_weights_pack_mat(w->b->set, i, mat, w->b->c, w->b->ckpt, &p, err);
+    rg_placed *p = rg_weights_place_mat(w->b->set, i, mat, w->b->c, w->b->ckpt, err);
+    bool ok = p;
 
     if (ok) {
         pthread_mutex_lock(&w->lock);
-        ok = rg_pack_writer_put(w->out, i, mat, p.data, err);
+        ok = p->owner->image_save(p, 0, write_image, &(image_to){ w->out, i, mat }, err);
         pthread_mutex_unlock(&w->lock);
     }
-    rg_packed_fini(&p);
+    rg_placed_free(p);
     return ok;
 }
 
@@ -318,10 +350,15 @@ static bool bind(binding *b, rg_error *err)
     rg_paged_options o;
 
     if (b->set->experts_apart) {
+        const rg_paging *pages = b->set->backend->paging;
+
+        if (!pages)
+            return rg_fail(err, RG_E_UNSUPPORTED, "the back end '%s' cannot keep experts in a file",
+                           b->set->backend->name);
         if (!list_pages(b, err))
             return false;
         o = paging(b);
-        if (!rg_paged_check(&o, err))
+        if (!pages->check(&o, err))
             return false;
     }
     if ((b->o->pack_cache && !rg_dir_make(b->o->pack_cache, err)) || !find_path(b, err) || !find_key(b, err))

@@ -45,16 +45,13 @@ struct rg_pack_writer {
 bool rg_pack_mat_bytes(const rg_weight_set *s, int i, size_t *bytes, rg_error *err)
 {
     const rg_weight *w = &s->all[i];
-    rg_packed p;
 
     if (rg_spec_is_vector(s->spec[i])) {
         *bytes = (size_t)(w->n_mats * w->rows * w->cols) * sizeof(float); /* fits: declared, so below 2^48 values */
         return true;
     }
-    if (!rg_weights_shape_packed(&p, w, w->type, w->n_mats, err))
-        return false;
-    *bytes = rg_packed_mat_bytes(&p);
-    return true;
+    const rg_placing what = rg_weights_placing(w, w->type, w->n_mats);
+    return s->backend->image_bytes(s->backend, &what, bytes, err);
 }
 
 /* ---- the directory ----------------------------------------------------------------------------------------------- */
@@ -81,7 +78,7 @@ static bool directory_of(directory *d, const rg_weight_set *s, rg_error *err)
         if (!rg_pack_mat_bytes(s, i, &bytes, err))
             return false;
         strncpy(e->name, w->name, sizeof e->name - 1);
-        e->type = (uint64_t)rg_weights_packed_type(s, i);
+        e->type = (uint64_t)rg_weights_placed_type(s, i);
         e->n_mats = (uint64_t)w->n_mats;
         e->rows = (uint64_t)w->rows;
         e->cols = (uint64_t)w->cols;

@@ -39,7 +39,7 @@ static bool fill_vector(rg_weight *w, const rg_weight_spec *spec, const rg_confi
     return values || rg_fail_memory(err, n * sizeof *values);
 }
 
-static bool fill_matrix(rg_packed *p, const rg_weight *w, float deviation, int64_t distinct, rg_rng *rng)
+static bool fill_matrix(rg_placed *p, const rg_weight *w, float deviation, int64_t distinct, rg_rng *rng)
 {
     const rg_format *f = rg_format_of(w->type);
     size_t row_bytes = (size_t)(w->cols / f->block_len * f->block_bytes);
@@ -52,7 +52,7 @@ static bool fill_matrix(rg_packed *p, const rg_weight *w, float deviation, int64
             x[k] = deviation * rg_rng_normal(rng);
         f->encode(x, w->cols / f->block_len, row);
         for (int64_t to = r; to < n_rows; to += distinct)
-            rg_pack_row(p, to / w->rows, to % w->rows, row);
+            p->owner->weight_put(p, to / w->rows, to % w->rows, row);
     }
     bool ok = x && row;
     rg_free(x);
@@ -72,11 +72,13 @@ bool rg_weights_random(rg_weight_set *s, int i, const rg_config *c, rg_error *er
     if (!rg_format_of(w->type)->encode)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: random weights cannot be of type %s", w->name,
                        rg_format_of(w->type)->name);
-    if (!rg_weights_init_packed(&s->packed[i], w, w->type, w->n_mats, err))
+    const rg_placing what = rg_weights_placing(w, w->type, w->n_mats);
+    s->placed[i] = s->backend->weight_new(s->backend, &what, err);
+    if (!s->placed[i])
         return false;
-    if (!fill_matrix(&s->packed[i], w, embeds ? 4.0f : 1.0f / sqrtf((float)w->cols),
-                     embeds ? w->rows : DISTINCT_ROWS, &rng))
+    if (!fill_matrix(s->placed[i], w, embeds ? 4.0f : 1.0f / sqrtf((float)w->cols), embeds ? w->rows : DISTINCT_ROWS,
+                     &rng))
         return rg_fail_memory(err, (size_t)w->cols * sizeof(float));
-    w->packed = &s->packed[i];
+    w->placed = s->placed[i];
     return true;
 }

@@ -3,7 +3,6 @@
  * Everything is sized when it is made, by a counting run of the largest step: a step allocates nothing. */
 #include "base/mem.h"
 #include "model/model.h"
-#include "model/node_copies.h"
 #include "ops/count/count.h"
 
 typedef struct model_runner {
@@ -12,7 +11,6 @@ typedef struct model_runner {
     rg_runner_options o;
     rg_pool *pool;
     const rg_reader *computing, *reader; /* reader: around it, or it */
-    rg_node_copies *copies; /* NULL: none */
     uint8_t *arena;
     rg_fwd *fwd; /* [n_threads] */
     /* The step being run. */
@@ -235,7 +233,7 @@ static int max_of(int a, int b)
 static void add_matrix(rg_reader_sizes *s, const rg_weight *w)
 {
     s->max_cols = max_of(s->max_cols, max_of((int)w->cols, (int)w->rows));
-    if (rg_layout_is_folded(rg_format_of(w->type)->layout))
+    if (w->placed && w->placed->is_folded)
         s->max_folded = max_of(s->max_folded, (int)w->cols);
 }
 
@@ -248,7 +246,10 @@ static rg_reader_sizes reader_sizes(const model_runner *r)
                        .max_experts_used = c->routing.n_used,
                        .max_heads = c->n_heads,
                        .max_keys = r->base.max_seq_len,
-                       .max_rank = r->m->adapters.max_rank };
+                       .max_rank = r->m->adapters.max_rank,
+                       .n_nodes = r->o.n_nodes,
+                       .weights = r->m->weights.all,
+                       .n_weights = r->m->weights.n };
 
     for (int i = 0; i < W_COUNT; i++) /* some may be another model's */
         if (r->m->outer.w[i])
@@ -256,9 +257,9 @@ static rg_reader_sizes reader_sizes(const model_runner *r)
     for (int i = 0; i < r->m->weights.n; i++)
         if (!r->m->weights.all[i].vec)
             add_matrix(&s, &r->m->weights.all[i]);
-    for (int i = 0; i < r->m->adapters.n_packed; i++)
-        if (rg_layout_is_folded(r->m->adapters.packed[i]->layout))
-            s.max_folded = max_of(s.max_folded, (int)r->m->adapters.packed[i]->cols);
+    for (int i = 0; i < r->m->adapters.n_placed; i++)
+        if (r->m->adapters.placed[i]->is_folded)
+            s.max_folded = max_of(s.max_folded, (int)r->m->adapters.placed[i]->cols);
     for (int i = 0; i < c->n_layers; i++)
         s.max_head_dim = max_of(s.max_head_dim, max_of(r->m->keep[i].kv.k_dim, r->m->keep[i].kv.v_dim));
     for (int i = 0; i < c->n_ropes; i++) /* layers may rotate heads without keeping K/V */
@@ -298,12 +299,6 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     r->reader = r->computing;
     if (o->pin)
         rg_pool_pin(r->pool);
-    if (o->n_nodes > 1) {
-        r->copies = rg_node_copies_new(&m->weights, o->n_nodes, err);
-        if (!r->copies)
-            goto fail;
-        r->reader = rg_node_copies_wrap(r->copies, r->reader);
-    }
     if (o->wrap)
         r->reader = o->wrap(o->wrap_arg, r->reader);
     return &r->base;
@@ -322,7 +317,6 @@ void rg_model_runner_free(rg_runner *self)
     r->o.backend->close(r->computing);
     if (!r->o.pool)
         rg_pool_free(r->pool);
-    rg_node_copies_free(r->copies);
     rg_store_free(r->base.store);
     if (r->arena)
         r->o.backend->memory_free(r->arena, r->base.arena_bytes);

@@ -1,7 +1,7 @@
 /* weights.c -- see weights.h.
  *
  * A weight is declared from its architecture's table and the config; where there is a checkpoint its types and bytes
- * come from there.  Binding goes tensor by tensor and row by row, so that only the packed weight and a few rows of its
+ * come from there.  Binding goes tensor by tensor and row by row, so that only the placed weight and a few rows of its
  * source are in memory at once; a weight with a load function needs its whole source in f32. */
 #include "model/weights.h"
 
@@ -15,8 +15,6 @@
 #include "model/origin.h"
 #include "model/random_weights.h"
 #include "model/tied.h"
-#include "quant/narrow.h"
-#include "quant/paged.h"
 
 /* ---- declare ---- */
 
@@ -157,6 +155,7 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
                        (long long)w->cols, rg_format_of(w->type)->name);
     set->spec[i] = spec;
     set->layer[i] = layer;
+    set->settled[i] = w->type;
     set->n++;
     if (t)
         number_order(set, i, c, ckpt);
@@ -193,13 +192,14 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
 
     for (int i = 0; i < c->n_layers; i++)
         room += (size_t)count_specs(rg_layer_kind_of(c, i)->weights);
-    memset(s, 0, sizeof *s);
+    *s = (rg_weight_set){ .backend = rg_backend_nth(0) };
     s->all = rg_array(room, sizeof *s->all);
     s->spec = rg_array(room, sizeof *s->spec);
     s->layer = rg_array(room, sizeof *s->layer);
-    s->packed = rg_array(room, sizeof *s->packed);
+    s->placed = rg_array(room, sizeof *s->placed);
+    s->settled = rg_array(room, sizeof *s->settled);
     s->names = rg_array(room, RG_WEIGHT_NAME);
-    if (!s->all || !s->spec || !s->layer || !s->packed || !s->names)
+    if (!s->all || !s->spec || !s->layer || !s->placed || !s->settled || !s->names)
         return rg_fail_memory(err, room * (sizeof *s->all + RG_WEIGHT_NAME));
     for (int i = -1; i < c->n_layers; i++) {
         const rg_weight_spec *spec = i < 0 ? c->arch->weights : rg_layer_kind_of(c, i)->weights;
@@ -212,13 +212,13 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
 
 /* ---- bind ---- */
 
-/* Rows of an origin that are packed, all its matrices' rows being counted through; to: the first of them in p. */
+/* Rows of an origin that are placed, all its matrices' rows being counted through; to: the first of them in p. */
 typedef struct row_range {
     int64_t first, n, to;
 } row_range;
 
-/* Pack rows from values in f32, encoded again as the weight's type.  Exact, since that is the source's type or f32. */
-static bool pack_values(rg_packed *p, const rg_weight *w, const float *values, row_range r, rg_error *err)
+/* Put rows from values in f32, encoded again as the weight's type.  Exact, since that is the source's type or f32. */
+static bool put_values(rg_placed *p, const rg_weight *w, const float *values, row_range r, rg_error *err)
 {
     const rg_format *fmt = rg_format_of(w->type);
     uint64_t bytes;
@@ -228,14 +228,14 @@ static bool pack_values(rg_packed *p, const rg_weight *w, const float *values, r
         return rg_fail_memory(err, (size_t)w->cols * 4);
     for (int64_t i = 0; i < r.n; i++) {
         fmt->encode(values + (r.first + i) * w->cols, w->cols / fmt->block_len, row);
-        rg_pack_row(p, (r.to + i) / w->rows, (r.to + i) % w->rows, row);
+        p->owner->weight_put(p, (r.to + i) / w->rows, (r.to + i) % w->rows, row);
     }
     rg_free(row);
     return true;
 }
 
-/* Pack rows of one tensor, a few megabytes at a time. */
-static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, row_range range, rg_error *err)
+/* Put rows of one tensor, a few megabytes at a time. */
+static bool put_rows(rg_placed *p, const rg_origin *s, const rg_tensor *t, row_range range, rg_error *err)
 {
     uint64_t bytes = 0;
     int64_t n = range.n, at_once;
@@ -256,9 +256,10 @@ static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, row_
         }
         if (i == 0 && t->order)
             for (int64_t mat = range.to / p->rows; mat <= (range.to + n - 1) / p->rows; mat++)
-                rg_pack_order(p, mat, t->order);
+                p->owner->weight_order(p, mat, t->order);
         for (int64_t r = 0; r < m; r++)
-            rg_pack_row(p, (range.to + i + r) / p->rows, (range.to + i + r) % p->rows, buf + (uint64_t)r * bytes);
+            p->owner->weight_put(p, (range.to + i + r) / p->rows, (range.to + i + r) % p->rows,
+                                 buf + (uint64_t)r * bytes);
     }
     rg_free(buf);
     return true;
@@ -278,64 +279,85 @@ static const rg_tensor *tensor_of(rg_origin *s, const rg_weight *w, int64_t e, r
     return t;
 }
 
-/* Pack n matrices from mat on as the first ones of p. */
-static bool pack_mats(rg_packed *p, rg_origin *s, const rg_weight *w, int64_t mat, int64_t n, rg_error *err)
+/* Put n matrices from mat on as the first ones of p. */
+static bool put_mats(rg_placed *p, rg_origin *s, const rg_weight *w, int64_t mat, int64_t n, rg_error *err)
 {
     const row_range range = { s->experts ? 0 : mat * w->rows, n * w->rows, 0 };
 
     if (s->load) {
         char name[RG_WEIGHT_NAME];
         float *values = rg_origin_values(s, rg_origin_find(s, 0, name), s->load, w->n_mats * w->rows * w->cols, err);
-        bool ok = values && pack_values(p, w, values, range, err);
+        bool ok = values && put_values(p, w, values, range, err);
         rg_free(values);
         return ok;
     }
     for (int64_t e = 0; e < (s->experts ? n : 1); e++) {
         const rg_tensor *t = tensor_of(s, w, mat + e, err);
         row_range one = s->experts ? (row_range){ 0, w->rows, e * w->rows } : range;
-        if (!t || !pack_rows(p, s, t, one, err))
+        if (!t || !put_rows(p, s, t, one, err))
             return false;
     }
     return true;
 }
 
-rg_type rg_weights_packed_type(const rg_weight_set *set, int i)
+rg_placing rg_weights_placing(const rg_weight *w, rg_type type, int64_t n_mats)
 {
-    return set->packed[i].layout == RG_LAYOUT_NONE ? set->all[i].type : set->packed[i].type;
+    return (rg_placing){ .type = type, .n_mats = n_mats, .rows = w->rows, .cols = w->cols, .ordered = w->order,
+                         .wide = w->wide };
 }
 
-/* Matrix mat of w, alone in p, as it is stored. */
-static bool pack_one_mat(rg_packed *p, rg_origin *s, const rg_weight *w, int64_t mat, rg_error *err)
+rg_type rg_weights_placed_type(const rg_weight_set *set, int i)
 {
-    return rg_weights_init_packed(p, w, w->type, 1, err) && pack_mats(p, s, w, mat, 1, err);
+    return set->placed[i] ? set->placed[i]->type : set->settled[i];
 }
 
-bool rg_weights_pack_mat(const rg_weight_set *set, int i, int64_t mat, const rg_config *c, const rg_checkpoint *ckpt,
-                         rg_packed *p, rg_error *err)
+static rg_placed *place(const rg_weight_set *set, const rg_weight *w, int64_t n_mats, rg_error *err)
+{
+    const rg_placing what = rg_weights_placing(w, w->type, n_mats);
+
+    return set->backend->weight_new(set->backend, &what, err);
+}
+
+/* Matrix mat of w alone, as it is stored. */
+static rg_placed *place_one_mat(const rg_weight_set *set, rg_origin *s, const rg_weight *w, int64_t mat, rg_error *err)
+{
+    rg_placed *p = place(set, w, 1, err);
+
+    if (!p || put_mats(p, s, w, mat, 1, err))
+        return p;
+    rg_placed_free(p);
+    return NULL;
+}
+
+rg_placed *rg_weights_place_mat(const rg_weight_set *set, int i, int64_t mat, const rg_config *c,
+                                const rg_checkpoint *ckpt, rg_error *err)
 {
     rg_origin s = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
-    bool ok = pack_one_mat(p, &s, &set->all[i], mat, err);
+    rg_placed *p = place_one_mat(set, &s, &set->all[i], mat, err);
 
-    if (ok && rg_weights_packed_type(set, i) != p->type)
-        rg_packed_to_bf16(p);
-    return ok;
+    if (p && rg_weights_placed_type(set, i) != p->type)
+        p->owner->weight_end(p);
+    return p;
 }
 
-/* Experts that stay in a file, all of which have one layout: if it is BF16, they are packed twice, here to see it. */
+/* Experts that stay in a file, all of which have one type: if it is BF16, they are placed twice, here to see it. */
 static bool settle_type(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     const rg_weight *w = &set->all[i];
     rg_origin s = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
-    bool ok = rg_weights_shape_packed(&set->packed[i], w, w->type, w->n_mats, err), fits = w->type == RG_F16;
+    bool ok = true, fits = w->type == RG_F16;
 
     for (int64_t mat = 0; ok && fits && mat < w->n_mats; mat++) {
-        rg_packed one;
+        rg_placed *one = place_one_mat(set, &s, w, mat, err);
 
-        ok = pack_one_mat(&one, &s, w, mat, err);
-        fits = ok && rg_packed_fits_bf16(&one);
-        rg_packed_fini(&one);
+        ok = one;
+        if (ok)
+            one->owner->weight_end(one);
+        fits = ok && one->type == RG_BF16;
+        rg_placed_free(one);
     }
-    return ok && (!fits || rg_weights_shape_packed(&set->packed[i], w, RG_BF16, w->n_mats, err));
+    set->settled[i] = fits ? RG_BF16 : w->type;
+    return ok;
 }
 
 bool rg_weights_is_apart(const rg_weight_set *set, int i)
@@ -350,26 +372,14 @@ static int64_t n_values(const rg_weight *w)
     return w->n_mats * w->rows * w->cols;
 }
 
-bool rg_weights_shape_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats, rg_error *err)
-{
-    return (w->order ? rg_packed_shape_ordered : rg_packed_shape)(p, type, n_mats, w->rows, w->cols, err);
-}
-
-bool rg_weights_init_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats, rg_error *err)
-{
-    if (w->wide && !w->order) /* integers have no wide layout */
-        return rg_packed_init_wide(p, type, n_mats, w->rows, w->cols, err);
-    return (w->order ? rg_packed_init_ordered : rg_packed_init)(p, type, n_mats, w->rows, w->cols, err);
-}
-
 /* Of columns that may be skipped: 0 times infinity would be no 0. */
-static bool check_numbers(const rg_packed *p, const rg_weight *w, rg_error *err)
+static bool check_numbers(const rg_placed *p, const rg_weight *w, rg_error *err)
 {
     float *row = rg_array((size_t)w->cols, sizeof *row);
     bool ok = row || rg_fail_memory(err, (size_t)w->cols * sizeof *row);
 
     for (int64_t r = 0; ok && r < w->rows; r++) {
-        rg_unpack_row(p, 0, r, row);
+        p->owner->weight_get(p, 0, r, row);
         for (int64_t k = 0; ok && k < w->cols; k++)
             ok = isfinite(row[k]) ||
                  rg_fail(err, RG_E_INPUT, "%s: a weight is not finite, so that no column can be skipped", w->name);
@@ -391,12 +401,11 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
         w->vec = rg_origin_vector(&s, n_values(w), err);
         return w->vec;
     }
-    if (!rg_weights_init_packed(&set->packed[i], w, w->type, w->n_mats, err) ||
-        !pack_mats(&set->packed[i], &s, w, 0, w->n_mats, err) || (w->wide && !check_numbers(&set->packed[i], w, err)))
+    rg_placed *p = set->placed[i] = place(set, w, w->n_mats, err); /* freed with the set */
+    if (!p || !put_mats(p, &s, w, 0, w->n_mats, err) || (w->wide && !check_numbers(p, w, err)))
         return false;
-    if (rg_packed_fits_bf16(&set->packed[i]))
-        rg_packed_to_bf16(&set->packed[i]);
-    w->packed = &set->packed[i];
+    p->owner->weight_end(p);
+    w->placed = p;
     return true;
 }
 
@@ -473,10 +482,10 @@ bool rg_weights_each(rg_weight_set *s, const rg_weight_work *work, rg_error *err
 
 void rg_weights_count_bytes(rg_weight_set *s)
 {
-    s->bytes = s->paged ? rg_paged_count(s->paged).bytes : 0;
+    s->bytes = s->paged ? s->backend->paging->count(s->paged).bytes : 0;
     for (int i = 0; i < s->n; i++)
-        if (s->all[i].vec || s->packed[i].data)
-            s->bytes += s->all[i].vec ? (uint64_t)n_values(&s->all[i]) * sizeof(float) : s->packed[i].bytes;
+        if (s->all[i].vec || s->placed[i])
+            s->bytes += s->all[i].vec ? (uint64_t)n_values(&s->all[i]) * sizeof(float) : s->placed[i]->bytes;
 }
 
 typedef struct binding {
@@ -596,17 +605,27 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
 static void unbind_one(rg_weight_set *s, int i)
 {
     rg_free((void *)(uintptr_t)s->all[i].vec);
-    rg_packed_fini(&s->packed[i]);
+    rg_placed_free(s->placed[i]);
+    s->placed[i] = NULL;
+    s->settled[i] = s->all[i].type;
     s->all[i].vec = NULL;
-    s->all[i].packed = NULL;
+    s->all[i].placed = NULL;
+}
+
+void rg_weights_replace(rg_weight_set *s, int i, rg_placed *with)
+{
+    rg_placed_free(s->placed[i]);
+    s->all[i].placed = s->placed[i] = with;
+    s->all[i].type = with->type;
 }
 
 void rg_weights_unbind(rg_weight_set *s)
 {
-    rg_paged_free(s->paged);
-    s->paged = NULL;
     for (int i = 0; i < s->n; i++)
         unbind_one(s, i);
+    if (s->paged)
+        s->backend->paging->close(s->paged);
+    s->paged = NULL;
 }
 
 void rg_weights_unbind_layer(rg_weight_set *s, int layer)
@@ -622,7 +641,8 @@ void rg_weights_fini(rg_weight_set *s)
     rg_free(s->all);
     rg_free(s->spec);
     rg_free(s->layer);
-    rg_free(s->packed);
+    rg_free(s->placed);
+    rg_free(s->settled);
     rg_free(s->names);
     memset(s, 0, sizeof *s);
 }

@@ -1,24 +1,28 @@
-/* weights.h -- declare the weights that the config implies, and bind them to packed bytes.
+/* weights.h -- declare the weights that the config implies, and bind them: have a back end place them.
  *
  * Declared weights have names, shapes and a source; that is enough to count and to plan.  Binding checks every tensor's
- * shape, reads it row by row and packs it for the kernels; after it nothing reads the file. */
+ * shape, reads it row by row and hands the rows to the back end, which decides how they lie (ops/placed.h); after it
+ * nothing reads the file. */
 #ifndef RG_MODEL_WEIGHTS_H
 #define RG_MODEL_WEIGHTS_H
 
 #include "model/arch.h"
+#include "ops/backend.h"
 
 typedef struct rg_weight_set {
-    rg_weight *all;            /* n of them; names and packs owned by the set */
+    const rg_backend *backend; /* that places them; once declared the first one, until the caller sets another */
+    rg_weight *all;            /* n of them; names and what is placed are owned by the set */
     const rg_weight_spec **spec;
     int *layer;                /* -1: outside the layers */
     int n;
-    rg_packed *packed;         /* one per weight */
+    rg_placed **placed;        /* one per weight; NULL: none yet, or it is a vector */
+    rg_type *settled;          /* one per weight: the type in which experts that are apart are placed */
     char *names;
     uint64_t n_parameters, bytes, stored_bytes; /* bytes: resident once bound; stored: as in the checkpoint */
     int n_orders;              /* numbers of orders of columns that weights have */
     bool headless;             /* the checkpoint has no head, and does not say that it is tied to the embedding */
     bool experts_apart;        /* experts are not bound: they stay in a file, as pages of: */
-    struct rg_paged *paged;    /* (quant/paged.h); NULL: nothing is paged */
+    rg_paged *paged;           /* the back end's; NULL: nothing is paged */
 } rg_weight_set;
 
 /* Work on every weight, done by whichever thread is free, in order. */
@@ -46,18 +50,16 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
 bool rg_weights_bind_layer(rg_weight_set *s, int layer, const rg_config *c, const rg_checkpoint *ckpt,
                            rg_error *err) RG_MUST_CHECK;
 void rg_weights_unbind_layer(rg_weight_set *s, int layer);
-/* Size p for n_mats of w's matrices, packed as `type` (w's, or what rg_weights_packed_type gives), unless w is wide;
- * and allocate it too. */
-bool rg_weights_shape_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats,
-                             rg_error *err) RG_MUST_CHECK;
-bool rg_weights_init_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats,
-                            rg_error *err) RG_MUST_CHECK;
-/* What weight i is packed as: its type, or, once it is bound, BF16 where that holds each value of its F16 (narrow.h).
+/* How n_mats of w's matrices are to be placed, as `type` (w's, or what rg_weights_placed_type gives). */
+rg_placing rg_weights_placing(const rg_weight *w, rg_type type, int64_t n_mats);
+/* In which type weight i is placed: its own, or, once it is bound, BF16 where that holds each value of its F16.
  * Experts that are apart are looked at when the set is bound. */
-rg_type rg_weights_packed_type(const rg_weight_set *s, int i);
-/* Pack one matrix of weight i as the only one of a new p: rg_packed_fini it, after a failure too. */
-bool rg_weights_pack_mat(const rg_weight_set *s, int i, int64_t mat, const rg_config *c, const rg_checkpoint *ckpt,
-                         rg_packed *p, rg_error *err) RG_MUST_CHECK;
+rg_type rg_weights_placed_type(const rg_weight_set *s, int i);
+/* Place one matrix of weight i alone; rg_placed_free it.  NULL and *err: it cannot be read, or there is no memory. */
+rg_placed *rg_weights_place_mat(const rg_weight_set *s, int i, int64_t mat, const rg_config *c,
+                                const rg_checkpoint *ckpt, rg_error *err);
+/* Weight i becomes `with`, which is the set's from now on, and of its type; what it was is freed. */
+void rg_weights_replace(rg_weight_set *s, int i, rg_placed *with);
 /* True if weight i holds experts, and they are apart. */
 bool rg_weights_is_apart(const rg_weight_set *s, int i);
 /* All are bound: count the bytes that they take. */

@@ -34,6 +34,12 @@ const rg_backend *rg_backend_nth(int i)
     return NULL;
 }
 
+void rg_placed_free(rg_placed *w)
+{
+    if (w)
+        w->owner->weight_free(w);
+}
+
 const rg_backend *rg_backend_find(const char *name, rg_error *err)
 {
     const rg_backend *b = NULL;

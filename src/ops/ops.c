@@ -51,13 +51,15 @@ static rg_act *handle(rg_fwd *f, const char *name, int rows, int cols)
     return a;
 }
 
-/* Floats from row to row: whole panels.  Never a multiple of 1 KiB: rows that a kernel reads side by side would share a
- * few sets of the near cache, which then holds 8 of them. */
+enum { FLOATS = 16 }; /* of a cache line */
+
+/* Floats from row to row: whole cache lines.  Never a multiple of 1 KiB: rows that a kernel reads side by side would
+ * share a few sets of the near cache, which then holds 8 of them. */
 static int stride_of(int cols)
 {
-    const int stride = (int)round_up((size_t)cols, RG_PANEL);
+    const int stride = (int)round_up((size_t)cols, FLOATS);
 
-    return stride % 256 ? stride : stride + RG_PANEL;
+    return stride % 256 ? stride : stride + FLOATS;
 }
 
 rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols)

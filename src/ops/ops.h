@@ -13,8 +13,8 @@
 #include "base/pool.h"
 #include "ops/batch.h"
 #include "ops/kv.h"
+#include "ops/placed.h"
 #include "ops/sight.h"
-#include "quant/pack.h"
 
 typedef struct rg_fwd rg_fwd;
 
@@ -33,22 +33,22 @@ typedef struct rg_act {
 /* What an adapter adds to a weight (LoRA, Hu et al. 2021): y += scale * B (A x), for the rows of the spans that name
  * the adapter.  Its recipe is exact: A x, then B of that, then the product with scale, each row by itself. */
 typedef struct rg_delta {
-    const rg_packed *a; /* [rank, cols]; NULL: this adapter leaves the weight as it is */
-    const rg_packed *b; /* [rows, rank] */
+    const rg_placed *a; /* [rank, cols]; NULL: this adapter leaves the weight as it is */
+    const rg_placed *b; /* [rows, rank] */
     float scale;
 } rg_delta;
 
-/* A weight: declared from the config, then bound to packed bytes.  Counting stops at declared. */
+/* A weight: declared from the config, then bound: placed by a back end.  Counting stops at declared. */
 typedef struct rg_weight {
     const char *name; /* as in the checkpoint, for messages */
     rg_type type;     /* as stored; RG_F32 when only declared */
     int64_t n_mats, rows, cols; /* stacked matrices of [rows, cols]; a vector is [1, 1, n] */
-    const rg_packed *packed;    /* a matrix, bound; else NULL */
+    const rg_placed *placed;    /* a matrix, bound; else NULL */
     const float *vec;           /* a vector or small table in f32, bound; else NULL */
     int split;                  /* 0 none, 1 rows, 2 columns over ranks */
     float threshold;            /* values of an input of this magnitude or less count as 0 in a product; 0: all count */
     int order;                  /* of its columns, by number: equal ones are of equal orders; 0: they are in order */
-    bool wide;                  /* columns that meet zeros are skipped: to be packed in a wide layout if there is one */
+    bool wide;                  /* columns that meet zeros are skipped: a wish of the placing (placed.h) */
     const rg_delta *deltas;     /* of a matrix, by the number of the adapter; NULL: no adapter changes it */
 } rg_weight;
 

@@ -138,6 +138,24 @@ const uint32_t *rg_grid_of(rg_type type)
     return grids[type - RG_IQ1_S];
 }
 
+const char *rg_layout_name(rg_layout layout)
+{
+    static const char *const names[RG_LAYOUT_COUNT] = {
+        [RG_LAYOUT_NONE] = "none", [RG_LAYOUT_F32] = "f32", [RG_LAYOUT_F16] = "f16", [RG_LAYOUT_BF16] = "bf16",
+        [RG_LAYOUT_Q4] = "q4", [RG_LAYOUT_Q8] = "q8", [RG_LAYOUT_Q4M] = "q4m", [RG_LAYOUT_Q5] = "q5",
+        [RG_LAYOUT_Q5M] = "q5m", [RG_LAYOUT_K4] = "k4", [RG_LAYOUT_K5] = "k5", [RG_LAYOUT_K2] = "k2",
+        [RG_LAYOUT_K3] = "k3", [RG_LAYOUT_K6] = "k6", [RG_LAYOUT_T4] = "t4", [RG_LAYOUT_T4E] = "t4e",
+        [RG_LAYOUT_T4F] = "t4f", [RG_LAYOUT_T4N] = "t4n", [RG_LAYOUT_TK4] = "tk4", [RG_LAYOUT_TK4H] = "tk4h",
+        [RG_LAYOUT_Z4] = "z4", [RG_LAYOUT_Z4W] = "z4w", [RG_LAYOUT_Z8] = "z8", [RG_LAYOUT_Z8W] = "z8w",
+        [RG_LAYOUT_Q2] = "q2", [RG_LAYOUT_F8] = "f8", [RG_LAYOUT_F32W] = "f32w", [RG_LAYOUT_F16W] = "f16w",
+        [RG_LAYOUT_BF16W] = "bf16w", [RG_LAYOUT_Q1] = "q1", [RG_LAYOUT_G1] = "g1", [RG_LAYOUT_G1M] = "g1m",
+        [RG_LAYOUT_G2] = "g2", [RG_LAYOUT_G2H] = "g2h", [RG_LAYOUT_G2S] = "g2s", [RG_LAYOUT_G3] = "g3",
+        [RG_LAYOUT_G3S] = "g3s",
+    };
+
+    return names[layout];
+}
+
 const rg_format *rg_format_of(rg_type type)
 {
     RG_ASSERT((unsigned)type < RG_TYPE_COUNT);

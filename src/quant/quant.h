@@ -12,7 +12,8 @@ typedef enum rg_type {
     RG_TYPE_COUNT
 } rg_type;
 
-/* The few shapes that the fast kernels read (pack.h has their structs).  NONE: not a weight of a matrix product. */
+/* The few shapes that formats have in common: what the fast kernels read (ops/cpu/pack.h has their structs).  NONE: not
+ * a weight of a matrix product. */
 typedef enum rg_layout {
     RG_LAYOUT_NONE,
     RG_LAYOUT_F32,
@@ -53,6 +54,8 @@ typedef enum rg_layout {
     RG_LAYOUT_G3S,
     RG_LAYOUT_COUNT
 } rg_layout;
+
+const char *rg_layout_name(rg_layout layout);
 
 /* One block of a format in the layout's terms; what packing writes.  A layout reads what it has. */
 typedef struct rg_ints {

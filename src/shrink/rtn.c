@@ -66,34 +66,31 @@ static bool is_rounded(const rg_weight_set *set, int i)
 {
     const int role = set->spec[i]->role;
 
-    return set->layer[i] >= 0 && set->packed[i].data && role != W_ROUTER && role != W_SHARED_ROUTER;
+    return set->layer[i] >= 0 && set->placed[i] && role != W_ROUTER && role != W_SHARED_ROUTER;
 }
 
 static bool round_weight(rg_weight_set *set, int i, const rg_coding *c, double *bits, rg_error *err)
 {
     rg_weight *w = &set->all[i];
     float *row = rg_array((size_t)w->cols, sizeof *row);
-    rg_packed f32 = { 0 };
+    const rg_placing what = { .type = RG_F32, .n_mats = w->n_mats, .rows = w->rows, .cols = w->cols };
+    rg_placed *f32 = row ? set->backend->weight_new(set->backend, &what, err) : NULL;
     rg_coded one = { 0 };
-    bool ok =
-        row ? rg_packed_init(&f32, RG_F32, w->n_mats, w->rows, w->cols, err) && rg_coded_init(&one, c, 1, w->cols, err)
-            : rg_fail_memory(err, (size_t)w->cols * sizeof *row);
+    bool ok = row ? f32 && rg_coded_init(&one, c, 1, w->cols, err) : rg_fail_memory(err, (size_t)w->cols * sizeof *row);
 
     for (int64_t r = 0; ok && r < w->n_mats * w->rows; r++) {
-        rg_unpack_row(&set->packed[i], r / w->rows, r % w->rows, row);
+        w->placed->owner->weight_get(w->placed, r / w->rows, r % w->rows, row);
         rg_round_row(&one, c, 0, row);
         rg_coded_row(&one, 0, row);
-        rg_pack_row(&f32, r / w->rows, r % w->rows, row);
+        f32->owner->weight_put(f32, r / w->rows, r % w->rows, row);
     }
     if (ok) {
         const double groups = (double)(w->n_mats * w->rows) * (double)one.n_groups;
         *bits +=
             (double)(w->n_mats * w->rows * w->cols) * c->bits + groups * (16 + (one.zero && !c->sym ? c->bits : 0));
-        rg_packed_fini(&set->packed[i]);
-        set->packed[i] = f32;
-        w->type = RG_F32;
+        rg_weights_replace(set, i, f32);
     } else {
-        rg_packed_fini(&f32);
+        rg_placed_free(f32);
     }
     rg_coded_fini(&one);
     rg_free(row);

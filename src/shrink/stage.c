@@ -208,8 +208,8 @@ static void make_column(const rg_stage *s, entry *e, int64_t j, float *gate, flo
     const int64_t at = e->read.mat * e->up->rows + j;
 
     if (e->gate)
-        rg_unpack_row(e->gate->packed, e->read.mat, j, gate);
-    rg_unpack_row(e->up->packed, e->read.mat, j, up);
+        e->gate->placed->owner->weight_get(e->gate->placed, e->read.mat, j, gate);
+    e->up->placed->owner->weight_get(e->up->placed, e->read.mat, j, up);
     for (int64_t r = 0; r < in->n; r++) {
         const float *x = s->entries[e->from].rows + r * in->cols;
         double u = product(up, x, in->cols, e->b_up, at);
@@ -541,25 +541,26 @@ bool rg_stage_loss(rg_stage *s, double *loss, rg_error *err)
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-/* A packed matrix as f32, so that it can be read and written row by row. */
+/* A matrix as f32, so that it can be read and written row by row. */
 static bool unpack(rg_stage *s, int i, rg_error *err)
 {
-    rg_weight *w = &s->model->weights.all[i];
-    rg_packed *p = &s->model->weights.packed[i], f32;
+    rg_weight_set *set = &s->model->weights;
+    const rg_weight *w = &set->all[i];
+    const rg_backend *b = set->backend;
+    const rg_placing what = { .type = RG_F32, .n_mats = w->n_mats, .rows = w->rows, .cols = w->cols };
     float *row = rg_array((size_t)w->cols, sizeof *row);
+    rg_placed *f32 = row ? b->weight_new(b, &what, err) : NULL;
 
-    if (!row || !rg_packed_init(&f32, RG_F32, w->n_mats, w->rows, w->cols, err)) {
+    if (!f32) {
         rg_free(row);
         return row ? false : rg_fail_memory(err, (size_t)w->cols * sizeof *row);
     }
     for (int64_t r = 0; r < w->n_mats * w->rows; r++) {
-        rg_unpack_row(p, r / w->rows, r % w->rows, row);
-        rg_pack_row(&f32, r / w->rows, r % w->rows, row);
+        b->weight_get(w->placed, r / w->rows, r % w->rows, row);
+        b->weight_put(f32, r / w->rows, r % w->rows, row);
     }
     rg_free(row);
-    rg_packed_fini(p);
-    *p = f32;
-    w->type = RG_F32;
+    rg_weights_replace(set, i, f32);
     return true;
 }
 
@@ -587,7 +588,7 @@ bool rg_stage_enter(rg_stage *s, int layer, rg_error *err)
     if (!rg_weights_bind_layer(set, layer, &s->model->config, s->ckpt, err))
         return false;
     for (int i = 0; i < set->n; i++)
-        if (set->layer[i] == layer && set->all[i].packed && !unpack(s, i, err))
+        if (set->layer[i] == layer && set->all[i].placed && !unpack(s, i, err))
             return false;
     return true;
 }
@@ -595,8 +596,8 @@ bool rg_stage_enter(rg_stage *s, int layer, rg_error *err)
 void rg_stage_get(const rg_stage *s, const rg_weight *w, int64_t mat, float *to)
 {
     (void)s;
-    for (int64_t r = 0; w->packed && r < w->rows; r++)
-        rg_unpack_row(w->packed, mat, r, to + r * w->cols);
+    for (int64_t r = 0; w->placed && r < w->rows; r++)
+        w->placed->owner->weight_get(w->placed, mat, r, to + r * w->cols);
     if (w->vec)
         memcpy(to, w->vec, (size_t)w->cols * sizeof *to);
 }
@@ -606,7 +607,7 @@ void rg_stage_put(rg_stage *s, const rg_weight *w, int64_t mat, const float *fro
     const rg_weight_set *set = &s->model->weights;
 
     for (int64_t r = 0; r < w->rows; r++)
-        rg_pack_row(&set->packed[w - set->all], mat, r, from + r * w->cols);
+        set->backend->weight_put(set->placed[w - set->all], mat, r, from + r * w->cols);
 }
 
 void rg_stage_put_vector(rg_stage *s, const rg_weight *w, const float *from)
@@ -695,7 +696,8 @@ rg_stage *rg_stage_open(const rg_checkpoint *ckpt, const rg_stage_options *o, rg
     s->o = *o;
     s->ckpt = ckpt;
     s->layer = -1;
-    s->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = "f32", .layers_apart = true }, err);
+    s->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = "f32", .layers_apart = true,
+                                                   .backend = o->backend }, err);
     if (!s->model)
         goto fail;
     if (o->n_samples > 0 && !rg_config_has_logits(&s->model->config)) {

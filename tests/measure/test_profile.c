@@ -227,7 +227,7 @@ static uint64_t clock_of_test(void *arg)
 static void play(rg_fwd *f, const rg_op_bench *b)
 {
     (void)f;
-    const uint8_t *read = b->states_bytes ? b->group.data : b->weight.packed ? b->weight.packed->data : NULL;
+    const uint8_t *read = b->states_bytes ? b->group.data : (const void *)b->weight.placed;
 
     played.n_moved += read && read != played.last;
     played.last = read;

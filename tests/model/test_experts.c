@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/convert.h"
+#include "ops/cpu/pack.h"
 #include "ops/watch/watch.h"
 
 enum { N_SEQS = 3, N_IDS = 40, N_VOCAB = 320, MAX_LEN = 64 };
@@ -38,14 +39,14 @@ static size_t expert_bytes(const rg_model *m, size_t *least)
 
     *least = unpadded = 0;
     for (int i = 0; i < m->weights.n; i++) {
-        const rg_packed *p = m->weights.all[i].packed;
+        const rg_packed *p = rg_packed_of(m->weights.all[i].placed);
         int role = m->weights.spec[i]->role;
 
         if (role != W_GATE_EXPERTS && role != W_UP_EXPERTS && role != W_DOWN_EXPERTS)
             continue;
         size_t each = (rg_packed_mat_bytes(p) + 4095) / 4096 * 4096;
-        all += each * (size_t)p->n_mats;
-        unpadded += p->bytes;
+        all += each * (size_t)p->placed.n_mats;
+        unpadded += p->placed.bytes;
         *least = each > *least ? each : *least;
     }
     *least *= 6; /* of two sizes, three each */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "ops/cpu/pack.h"
 
 enum { N = 24 };
 
@@ -105,11 +106,11 @@ static void expect_layouts(const test_model *t, bool wider)
     for (int i = 0; i < s->n; i++) {
         const rg_weight *w = &s->all[i];
 
-        if (!w->packed)
+        if (!w->placed)
             continue;
         const rg_type want = wider && !strcmp(w->name, WIDER) ? RG_F16 : RG_BF16;
-        assert_int_equal(w->packed->type, want);
-        assert_int_equal(w->packed->layout, rg_format_of(want)->layout);
+        assert_int_equal(w->placed->type, want);
+        assert_int_equal(rg_packed_of(w->placed)->layout, rg_format_of(want)->layout);
         n++;
     }
     assert_true(n > 10);
@@ -118,11 +119,11 @@ static void expect_layouts(const test_model *t, bool wider)
 static void expect_same_bytes(const test_model *a, const test_model *b)
 {
     for (int i = 0; i < a->m->weights.n; i++) {
-        const rg_packed *p = a->m->weights.all[i].packed, *q = b->m->weights.all[i].packed;
+        const rg_packed *p = rg_packed_of(a->m->weights.all[i].placed), *q = rg_packed_of(b->m->weights.all[i].placed);
 
         if (p && p->data && q->data) {
-            assert_int_equal(p->bytes, q->bytes);
-            assert_memory_equal(p->data, q->data, p->bytes);
+            assert_int_equal(p->placed.bytes, q->placed.bytes);
+            assert_memory_equal(p->data, q->data, p->placed.bytes);
         }
     }
 }

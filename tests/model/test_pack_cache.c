@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "ops/cpu/pack.h"
 
 enum { MAX_TRIES = 5000 };
 
@@ -47,7 +48,7 @@ static int n_different(const opened *a, const opened *b)
     assert_int_equal(x->n, y->n);
     assert_int_equal(x->bytes, y->bytes);
     for (int i = 0; i < x->n; i++) {
-        const rg_packed *p = x->all[i].packed, *q = y->all[i].packed;
+        const rg_packed *p = rg_packed_of(x->all[i].placed), *q = rg_packed_of(y->all[i].placed);
 
         assert_int_equal(!p, !q);
         if (!p) {
@@ -55,8 +56,8 @@ static int n_different(const opened *a, const opened *b)
             continue;
         }
         assert_int_equal(p->layout, q->layout);
-        assert_int_equal(p->bytes, q->bytes);
-        n += !!memcmp(p->data, q->data, p->bytes);
+        assert_int_equal(p->placed.bytes, q->placed.bytes);
+        n += !!memcmp(p->data, q->data, p->placed.bytes);
     }
     return n;
 }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/cpu/pack.h"
+
 
 typedef struct job {
     float *logits;
@@ -115,7 +117,7 @@ static int check_bytes(const rg_model *m)
         if (!w->order)
             continue;
         assert_int_equal(w->type, RG_ZP4);
-        assert_int_equal(w->packed->bytes, bytes_of_codes(w));
+        assert_int_equal(w->placed->bytes, bytes_of_codes(w));
         n++;
     }
     assert_int_equal(s->stored_bytes, stored);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "model/convert.h"
 #include "model/notes.h"
 

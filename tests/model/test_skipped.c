@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/sparsity.h"
+#include "ops/cpu/pack.h"
 
 enum { N = 40 };
 
@@ -44,7 +45,7 @@ static int n_wide(const rg_model *m)
     int n = 0;
 
     for (int i = 0; i < m->weights.n; i++)
-        n += m->weights.all[i].wide && m->weights.packed[i].column_bytes;
+        n += m->weights.all[i].wide && rg_packed_of(m->weights.placed[i])->column_bytes;
     return n;
 }
 

@@ -52,7 +52,7 @@ static void check(const rg_cpu *cpu, rg_type type, rg_recipe recipe)
     for (size_t i = 0; i < MOST && recipe != RG_EXACT; i++)
         rg_cpu_round_row(cpu, recipe, x + i * COLS, COLS, rounded + i * ldr);
     pack_bytes(&rng, type, &folded);
-    unfolded = (rg_packed){ .layout = rg_layout_unfolded(folded.layout), .cols = COLS };
+    unfolded = (rg_packed){ .layout = rg_layout_unfolded(folded.layout), .placed.cols = COLS };
     unfolded.panel_bytes = rg_unfolded_bytes(folded.layout, COLS);
     unfolded.data = rg_zalloc(ROWS / RG_PANEL * unfolded.panel_bytes);
     for (size_t i = 0; i < ROWS / RG_PANEL; i++)
@@ -99,7 +99,7 @@ static void they_are_as_small_as_the_file(void **state)
             continue;
         assert_ok(rg_packed_shape(&p, (rg_type)type, 1, 2048, 2048, &err), err);
         assert_true(rg_row_bytes((rg_type)type, 2048 * 2048, &file));
-        assert_true(p.bytes >= file && (double)p.bytes <= 1.03 * (double)file);
+        assert_true(p.placed.bytes >= file && (double)p.placed.bytes <= 1.03 * (double)file);
         n++;
     }
     assert_int_equal(n, 8);

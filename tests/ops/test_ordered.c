@@ -56,8 +56,8 @@ static void make(twice *t, rg_rng *rng, rg_type type, const int shape[3], int nu
         if (number)
             rg_pack_order(&t->packed, m, order);
     }
-    t->w.packed = &t->packed;
-    t->plain.packed = &t->bare;
+    t->w.placed = &t->packed.placed;
+    t->plain.placed = &t->bare.placed;
 }
 
 static void drop(twice *t)
@@ -307,9 +307,9 @@ static void expert(world *u, twice t[3], int e, bool gate, const float *x, float
         rg_packed bare = t[k].bare;
         rg_weight w = t[k].plain;
 
-        bare.n_mats = w.n_mats = 1;
+        bare.placed.n_mats = w.n_mats = 1;
         bare.data += (size_t)e * rg_packed_mat_bytes(&t[k].bare);
-        w.packed = &bare;
+        w.placed = &bare.placed;
         run(u, &(work){ .x = ordered, .n = 1, .cols = (int)w.cols, .n_w = 1, .w = { &w }, .y = { k < 2 ? made[k] : y } });
         rg_free(ordered);
         if (k == 1 && gate)

@@ -68,7 +68,7 @@ static void read_golden(golden *g, const char *name)
         }
         rg_pack_row(&g->packed, 0, i, row);
     }
-    g->w = (rg_weight){ .name = "w", .type = RG_ZP8, .n_mats = 1, .rows = g->rows, .cols = g->cols, .packed = &g->packed };
+    g->w = (rg_weight){ .name = "w", .type = RG_ZP8, .n_mats = 1, .rows = g->rows, .cols = g->cols, .placed = &g->packed.placed };
     free(codes);
     free(most);
     rg_checkpoint_close(weights);
@@ -121,7 +121,7 @@ static void by_definition(const rg_weight *w, const float *x, double *y)
         most = fabsf(x[k]) < RG_OUTLIER ? fmaxf(most, fabsf(x[k])) : most;
     for (int i = 0; i < w->rows; i++) {
         y[i] = 0;
-        rg_unpack_row(w->packed, 0, i, row);
+        rg_unpack_row(rg_packed_of(w->placed), 0, i, row);
         for (int k = 0; k < w->cols; k++) {
             const bool outlier = fabsf(x[k]) >= RG_OUTLIER;
             const double q = most > 0 && !outlier ? (double)rintf(x[k] * (127.0f / most)) * (double)(most / 127.0f) : 0;

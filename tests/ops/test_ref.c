@@ -39,14 +39,14 @@ static void random_packed(rg_rng *rng, rg_packed *p, rg_type type, int rows, int
 /* Largest |y - w . x| relative to the sum of |terms|, over the rows of a panel. */
 static double error_of(const rg_packed *p, int rows, const float *x, const float *y)
 {
-    float *w = rg_array((size_t)p->cols, sizeof *w);
+    float *w = rg_array((size_t)p->placed.cols, sizeof *w);
     double worst = 0;
 
     for (int i = 0; i < rows; i++) {
         double sum = 0, terms = 0;
 
         rg_unpack_row(p, 0, i, w);
-        for (int64_t k = 0; k < p->cols; k++) {
+        for (int64_t k = 0; k < p->placed.cols; k++) {
             sum += (double)w[k] * (double)x[k];
             terms += fabs((double)w[k] * (double)x[k]);
         }

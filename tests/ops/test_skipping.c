@@ -70,7 +70,7 @@ static void run_case(const rg_checkpoint *c, const json_t *j)
     assert_ok(rg_packed_init_wide(&packed, RG_F32, 1, OUT, COLS, &err), err);
     for (int r = 0; r < OUT; r++)
         rg_pack_row(&packed, 0, r, w + r * COLS);
-    const rg_weight weight = { .name = "w", .type = RG_F32, .n_mats = 1, .rows = OUT, .cols = COLS, .packed = &packed,
+    const rg_weight weight = { .name = "w", .type = RG_F32, .n_mats = 1, .rows = OUT, .cols = COLS, .placed = &packed.placed,
                                .wide = true, .threshold = (float)json_number_value(json_object_get(j, "threshold")) };
     for (int i = 0; world_cpu(i); i++)
         compare(world_cpu(i), &weight, x, want, key);
@@ -114,7 +114,7 @@ static void a_zero_has_no_sign(void **state)
     assert_ok(rg_packed_init_wide(&packed, RG_F32, 1, OUT, COLS, &err), err);
     for (int r = 0; r < OUT; r++)
         rg_pack_row(&packed, 0, r, w);
-    const rg_weight weight = { .name = "w", .type = RG_F32, .n_mats = 1, .rows = OUT, .cols = COLS, .packed = &packed,
+    const rg_weight weight = { .name = "w", .type = RG_F32, .n_mats = 1, .rows = OUT, .cols = COLS, .placed = &packed.placed,
                                .wide = true, .threshold = 1e-35f };
     for (int i = 0; world_cpu(i); i++)
         compare(world_cpu(i), &weight, x, want, "products that are too small");

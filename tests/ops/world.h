@@ -159,7 +159,7 @@ static inline rg_weight random_weight(rg_rng *rng, rg_packed *packed, rg_type ty
     }
     rg_free(coded);
     *dense = x;
-    return (rg_weight){ .name = "w", .type = type, .n_mats = n_mats, .rows = rows, .cols = cols, .packed = packed };
+    return (rg_weight){ .name = "w", .type = type, .n_mats = n_mats, .rows = rows, .cols = cols, .placed = &packed->placed };
 }
 
 static inline rg_weight vector(const float *x, int n)

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "quant/pack.h"
+#include "ops/cpu/pack.h"
 #include "quant/tensor.h"
 
 /* The goldens file, read here by hand: this floor knows no checkpoints. */

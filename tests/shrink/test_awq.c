@@ -96,7 +96,7 @@ static void add_matrices(world *w, const rg_coding *c)
     w->l.folded = calloc(16, sizeof *w->l.folded);
     for (int i = 0; i < set->n; i++) {
         const rg_weight *of = &set->all[i];
-        if (set->layer[i] != 0 || !of->packed)
+        if (set->layer[i] != 0 || !of->placed)
             continue;
         rg_matrix *m = &w->l.m[w->l.n++];
         *m = (rg_matrix){ .weight = of, .rows = of->rows, .cols = of->cols, .name = of->name, .coding = *c,

@@ -593,7 +593,7 @@ void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool a
 
 static bool lie_in_file(const rg_layer *l)
 {
-    return l->w[W_UP_EXPERTS]->packed && l->w[W_UP_EXPERTS]->packed->paged;
+    return l->w[W_UP_EXPERTS]->placed && l->w[W_UP_EXPERTS]->placed->is_paged;
 }
 
 /* Guess the experts of the next layer that has some by what its router makes of the present x, and have them read:

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-/* F16 may be packed as BF16. */
+/* F16 may be kept as BF16. */
 static rg_type packed_type(const rg_weight *w)
 {
-    return w->packed ? w->packed->type : w->type;
+    return w->placed ? w->placed->type : w->type;
 }
 
 static double stored_bytes(const rg_weight *w)

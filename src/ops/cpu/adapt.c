@@ -65,9 +65,10 @@ static float *low_at(const rg_cpu_reader *r, const piece *p)
 static void shrink(rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, const piece *p)
 {
     const rg_operand x = rg_operand_of(f, op->in[0]);
+    const rg_packed *a = rg_packed_of(p->delta->a);
 
-    rg_cpu_product(r->cpu, RG_EXACT, p->delta->a, &x, p->row,
-                   (rg_product){ .panel = rg_panel_at(p->delta->a, 0, p->panel),
+    rg_cpu_product(r->cpu, RG_EXACT, a, &x, p->row,
+                   (rg_product){ .panel = rg_panel_at(a, 0, p->panel),
                                  .n_panels = p->n_panels,
                                  .m = p->n_rows,
                                  .y = low_at(r, p) + p->panel * RG_PANEL,
@@ -79,10 +80,11 @@ static void grow(rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, const piece
 {
     const rg_operand low = { .x = low_at(r, p), .ldx = 3 * r->low_cols };
     const int ld = p->n_panels * RG_PANEL, at = p->panel * RG_PANEL, n = rg_min(ld, (int)p->delta->b->rows - at);
+    const rg_packed *b = rg_packed_of(p->delta->b);
     float *tile = rg_cpu_scratch(r, f);
 
-    rg_cpu_product(r->cpu, RG_EXACT, p->delta->b, &low, 0,
-                   (rg_product){ .panel = rg_panel_at(p->delta->b, 0, p->panel),
+    rg_cpu_product(r->cpu, RG_EXACT, b, &low, 0,
+                   (rg_product){ .panel = rg_panel_at(b, 0, p->panel),
                                  .n_panels = p->n_panels,
                                  .m = p->n_rows,
                                  .y = tile,

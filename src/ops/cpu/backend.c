@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/weights.h"
 
 enum { MOST = 8 };
 
@@ -89,6 +90,7 @@ static void build(void)
                                                .memory_free = rg_region_free,
                                                .work = work,
                                                .stream = stream };
+        rg_cpu_add_weights(&backends[n_backends - 1]);
     }
 }
 

@@ -7,14 +7,14 @@
 
 #include <string.h>
 
-#include "quant/paged.h"
+#include "ops/cpu/paged.h"
 
 static bool has_page(const rg_op *op, int page)
 {
     for (int k = 0; k < 3 && op->w[k]; k++) {
-        const rg_packed *p = op->w[k]->packed;
+        const rg_packed *p = rg_packed_of(op->w[k]->placed);
 
-        if (page >= p->first_page && page < p->first_page + p->n_mats)
+        if (page >= p->first_page && page < p->first_page + p->placed.n_mats)
             return true;
     }
     return false;
@@ -27,7 +27,7 @@ static void drop(rg_moe_scratch *m, const rg_op *op, int n)
 
     for (int i = 0; i < *m->n_fetched; i++)
         if (i < n && has_page(op, m->fetched[i]))
-            rg_paged_release(op->w[0]->packed->paged, m->fetched[i]);
+            rg_paged_release(rg_packed_of(op->w[0]->placed)->paged, m->fetched[i]);
         else
             m->fetched[kept++] = m->fetched[i];
     *m->n_fetched = kept;
@@ -42,7 +42,7 @@ void rg_cpu_drop_fetched(rg_cpu_reader *r, const rg_op *op)
 static void fetch_expert(rg_moe_scratch *m, const rg_op *op, int expert)
 {
     for (int k = 0; k < 3 && op->w[k]; k++) {
-        const rg_packed *p = op->w[k]->packed;
+        const rg_packed *p = rg_packed_of(op->w[k]->placed);
 
         if (*m->n_fetched < m->fetched_room && rg_paged_ask_ahead(p->paged, p->first_page + expert))
             m->fetched[(*m->n_fetched)++] = p->first_page + expert;
@@ -72,7 +72,7 @@ static void fetch_all(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 void rg_cpu_fetch(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     RG_ASSERT(op->routing->n_experts <= r->sizes.max_experts);
-    if (!op->w[0]->packed->paged)
+    if (!rg_packed_of(op->w[0]->placed)->paged)
         return;
     if (rg_chunk_next(f, 1) == 0)
         fetch_all(r, f, op);

@@ -8,7 +8,7 @@
  * Exact recipe, of every layout: weights decoded to f32 as the format defines, four chains c[0..3] = 0 per output;
  * column k in rising order: c[k % 4] = fma(w[k], x[k], c[k % 4]); y = (c[0] + c[1]) + (c[2] + c[3]).
  *
- * A folded layout (quant/pack.h) is unfolded, then multiplied: its products are those of TK4, TK4H or Q2, in every
+ * A folded layout (ops/cpu/pack.h) is unfolded, then multiplied: its products are those of TK4, TK4H or Q2, in every
  * recipe.
  *
  * The others round x as well, each in its own way, and want a multiple of 32 columns (else a product is computed
@@ -36,7 +36,7 @@
  *
  * Bf16 recipes, of the layouts BF16 and F8: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have
  * none: their weights would have to be rounded too, and that is another file, which `quantize` writes.  (F16 of which
- * bf16 holds every value is in the layout BF16: quant/narrow.h.)  Below fma and +
+ * bf16 holds every value is in the layout BF16: ops/cpu/narrow.h.)  Below fma and +
  * take a subnormal operand for a zero of its sign, and give one for a result that is less than 2^-126 once rounded to
  * 24 bits (DAZ and FTZ of x86, whatever its control register says).  Two processor features add up differently:
  *     pairs (VDPBF16PS)  four chains c[0..3] = 0; columns 2p and 2p + 1, p rising:
@@ -50,6 +50,7 @@
 #define RG_OPS_CPU_KERNELS_H
 
 #include "ops/backend.h"
+#include "ops/cpu/pack.h"
 
 /* 32 activations rounded to int8: xq[k] = rint(x[k] * (127 / amax)), ties to even; d = amax / 127; all 0 if amax is 0.
  * amax, the largest |x[k]|, is NaN where any x[k] is, and so is d then.  Before rint v = v < 127 ? v : 127, then
@@ -265,7 +266,7 @@ typedef struct rg_cpu {
     void (*sparse[RG_LAYOUT_COUNT])(const rg_product *p);
     /* By layout: what `fast` is here.  RG_EXACT: nothing else. */
     rg_recipe fast[RG_LAYOUT_COUNT];
-    /* As rg_unfold (quant/pack.h). */
+    /* As rg_unfold (ops/cpu/pack.h). */
     void (*unfold)(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to);
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);

@@ -44,7 +44,7 @@ static rg_recipe fast_of(const rg_cpu_reader *r, rg_layout layout, bool llm_int8
 
 rg_recipe rg_cpu_recipe(const rg_cpu_reader *r, const rg_weight *w, rg_recipe rounding)
 {
-    const rg_recipe fast = fast_of(r, w->packed->layout, rounding == RG_LLM_INT8);
+    const rg_recipe fast = fast_of(r, rg_packed_of(w->placed)->layout, rounding == RG_LLM_INT8);
 
     return w->cols % 32 == 0 && fast == rounding ? rounding : RG_EXACT;
 }
@@ -54,7 +54,7 @@ rg_recipe rg_cpu_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_weig
     rg_recipe rounding = RG_EXACT;
 
     for (int i = 0; i < n && w[i] && !f->exact && rounding == RG_EXACT; i++)
-        rounding = rg_cpu_recipe(r, w[i], fast_of(r, w[i]->packed->layout, f->llm_int8));
+        rounding = rg_cpu_recipe(r, w[i], fast_of(r, rg_packed_of(w[i]->placed)->layout, f->llm_int8));
     return rounding;
 }
 
@@ -111,11 +111,11 @@ static void multiply_folded(const rg_cpu *cpu, rg_recipe recipe, const rg_packed
 
     q.panel = p->room;
     q.next = NULL;
-    q.panel_bytes = rg_unfolded_bytes(w->layout, (int)w->cols);
+    q.panel_bytes = rg_unfolded_bytes(w->layout, (int)w->placed.cols);
     for (int i = 0; i < p->n_panels; i += most, q.y += RG_PANEL * most) {
         q.n_panels = rg_min(most, p->n_panels - i);
         for (int k = 0; k < q.n_panels; k++)
-            cpu->unfold(w->layout, p->panel + (size_t)(i + k) * p->panel_bytes, (int)w->cols,
+            cpu->unfold(w->layout, p->panel + (size_t)(i + k) * p->panel_bytes, (int)w->placed.cols,
                         p->room + (size_t)k * q.panel_bytes);
         multiply_as(cpu, recipe, layout, &q, x, first);
     }
@@ -127,7 +127,7 @@ void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, con
     const rg_rounded *rounded = recipe == RG_EXACT ? NULL : x->r + (size_t)first * x->ldr;
 
     p.panel_bytes = w->panel_bytes;
-    p.cols = (int)w->cols;
+    p.cols = (int)w->placed.cols;
     if (recipe == RG_EXACT) {
         p.x = x->x + (size_t)first * x->ldx;
         p.ldx = x->ldx;
@@ -185,7 +185,7 @@ static const uint8_t *panel_of(const rg_op *op, int i)
 {
     const place p = find(op, i);
 
-    return rg_panel_at(op->w[p.w]->packed, p.mat, p.panel);
+    return rg_panel_at(rg_packed_of(op->w[p.w]->placed), p.mat, p.panel);
 }
 
 /* The panels p.panel of w, of which the first is b.panel of all, by the rows of b.  A matrix whose columns may be
@@ -217,13 +217,13 @@ static void half_block(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op,
 
     for (int end = b.panel + b.n_panels; b.panel < end; b.panel += b.n_panels) {
         const place p = find(op, b.panel);
-        const rg_packed *w = op->w[p.w]->packed;
+        const rg_packed *w = rg_packed_of(op->w[p.w]->placed);
 
         b.n_panels = rg_min(end - b.panel, panels_of(op->w[p.w]) - (int)p.panel);
         if (w->column_bytes)
             r->cpu->sparse[w->layout](&(rg_product){
                 .panel = rg_panel_at(w, p.mat, p.panel), .panel_bytes = w->panel_bytes, .column_bytes = w->column_bytes,
-                .n_panels = b.n_panels, .cols = (int)w->cols, .m = 1, .half = half,
+                .n_panels = b.n_panels, .cols = (int)w->placed.cols, .m = 1, .half = half,
                 .x = rg_act_data(f, op->in[0]) + p.mat * op->n, .y = y + RG_PANEL * b.panel });
     }
 }
@@ -238,7 +238,7 @@ static void halves(const rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     bool any = false;
 
     for (int i = 0; i < 3 && op->w[i]; i++)
-        any = any || op->w[i]->packed->column_bytes;
+        any = any || rg_packed_of(op->w[i]->placed)->column_bytes;
     if (!any || op->in[0]->rows != 1)
         return;
     RG_ASSERT((size_t)n_panels * RG_PANEL <= r->half_floats);
@@ -259,7 +259,7 @@ static bool is_small(const rg_fwd *f, const rg_op *op, int n_panels)
 {
     const int share = rg_ceil_div(n_panels, f->n_threads);
 
-    return share <= RG_TILE && (size_t)share * op->w[0]->packed->panel_bytes <= SMALL_SHARE;
+    return share <= RG_TILE && (size_t)share * rg_packed_of(op->w[0]->placed)->panel_bytes <= SMALL_SHARE;
 }
 
 /* Fetch those of the next thread's panels whose turn it is.  A last cache that holds what the near ones let go of gives
@@ -274,7 +274,7 @@ static void fetch_from_next(const rg_fwd *f, const rg_op *op, int n_panels, int 
     for (int of_w = 0; of_w < n_all; of_w += n_panels) /* gate and up: both */
         for (int i = first + turn; i < end; i += TURNS) {
             const place p = find(op, of_w + i);
-            const rg_packed *w = op->w[p.w]->packed;
+            const rg_packed *w = rg_packed_of(op->w[p.w]->placed);
             const uint8_t *panel = rg_panel_at(w, p.mat, p.panel);
 
             for (size_t at = 0; at < w->panel_bytes; at += RG_ALIGN)
@@ -330,9 +330,9 @@ static void put(const rg_cpu *cpu, const rg_fwd *f, const rg_act *y, block b, fi
 /* And rounded for the product to come, while the row is in the near cache. */
 void rg_cpu_permute(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
-    const rg_packed *w = op->w[0]->packed;
+    const rg_packed *w = rg_packed_of(op->w[0]->placed);
     const rg_act *y = op->out[0];
-    const int cols = (int)w->cols, n_runs = y->cols / cols;
+    const int cols = (int)w->placed.cols, n_runs = y->cols / cols;
     const rg_recipe rounding = rg_cpu_rounding(r, f, op->w, 1);
     rg_rounded *to = (rg_rounded *)(void *)(f->arena + y->round);
 
@@ -379,8 +379,8 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     finished t = { .tile = rg_cpu_scratch(r, f), .bias = op->b[p.w] ? op->b[p.w]->vec + row : NULL,
                    .ld = b.n_panels * RG_PANEL, .n = rg_min(b.n_panels * RG_PANEL, (int)w->rows - row),
                    .at = (int)(p.mat * w->rows) + row, .accumulate = op->accumulate };
-    rg_product product = { .panel = rg_panel_at(w->packed, p.mat, p.panel), .n_panels = b.n_panels, .m = b.n_rows,
-                           .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld, .room = rg_cpu_room(r, f) };
+    rg_product product = { .panel = rg_panel_at(rg_packed_of(w->placed), p.mat, p.panel), .n_panels = b.n_panels,
+                           .m = b.n_rows, .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld, .room = rg_cpu_room(r, f) };
 
     x.x += column;
     x.r += column / 32;
@@ -388,10 +388,10 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
         product.y = rg_act_row(f, y, b.row) + t.at;
         product.ldy = (size_t)y->stride;
-        multiply(r, op, recipe, w->packed, &x, b, product);
+        multiply(r, op, recipe, rg_packed_of(w->placed), &x, b, product);
         return;
     }
-    multiply(r, op, recipe, w->packed, &x, b, product);
+    multiply(r, op, recipe, rg_packed_of(w->placed), &x, b, product);
     put(r->cpu, f, y, b, t);
 }
 
@@ -431,7 +431,7 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
     for (int k = 0; k < 2; k++) {
         rg_operand x = rg_operand_of(f, input_of(op));
 
-        const rg_packed *w = op->w[k]->packed;
+        const rg_packed *w = rg_packed_of(op->w[k]->placed);
         const int up = panels_of(op->w[0]);
         const block of_all = { b.panel + k * up, b.n_panels, b.row, b.n_rows, k == 0 ? b.panel + up : b.next };
 
@@ -465,7 +465,7 @@ void rg_cpu_embed(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         const int32_t token = b->token[row];
 
         if (token >= 0 || !b->embeds)
-            rg_unpack_row(op->w[0]->packed, 0, token >= 0 && token < op->w[0]->rows ? token : 0, to);
+            rg_unpack_row(rg_packed_of(op->w[0]->placed), 0, token >= 0 && token < op->w[0]->rows ? token : 0, to);
         else
             memcpy(to, b->embeds + (size_t)row * (size_t)y->cols, (size_t)y->cols * sizeof(float));
         if (op->x != 1.0f)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "ops/cpu/math.h"
-#include "quant/paged.h"
+#include "ops/cpu/paged.h"
 
 /* ---- route ------------------------------------------------------------------------------------------------------- */
 
@@ -215,12 +215,12 @@ static void sort_pairs(const pass *p)
 
 static rg_paged *paged_of(const pass *p)
 {
-    return p->op->w[0]->packed->paged;
+    return rg_packed_of(p->op->w[0]->placed)->paged;
 }
 
 static int page_of(const pass *p, int k, int expert)
 {
-    return p->op->w[k]->packed->first_page + expert;
+    return rg_packed_of(p->op->w[k]->placed)->first_page + expert;
 }
 
 /* Hold the matrices of an expert, or none of them. */
@@ -346,7 +346,7 @@ static float weight_of(const pass *p, int pair)
 /* The order of columns of matrix k of an expert, which is here; NULL: they are in order. */
 static const int32_t *order_of(const pass *p, int k, int expert)
 {
-    const rg_packed *w = p->op->w[k]->packed;
+    const rg_packed *w = rg_packed_of(p->op->w[k]->placed);
 
     return rg_order_behind(w, w->paged ? p->r->moe.panels[3 * expert + k] : rg_panel_at(w, expert, 0));
 }
@@ -459,17 +459,17 @@ static void each_expert(const pass *p, int64_t rows, void (*compute)(const pass 
 /* A block of matrix k of the experts and its bias, rows of the tile side by side. */
 static void multiply(const pass *p, int k, block b, rg_operand x, float *tile)
 {
-    const rg_packed *w = p->op->w[k]->packed;
+    const rg_packed *w = rg_packed_of(p->op->w[k]->placed);
     const uint8_t *panels = w->paged ? p->r->moe.panels[3 * b.expert + k] : rg_panel_at(w, b.expert, 0);
-    const int ld = b.n_panels * RG_PANEL, at = b.panel * RG_PANEL, n = rg_min(ld, (int)w->rows - at);
+    const int ld = b.n_panels * RG_PANEL, at = b.panel * RG_PANEL, n = rg_min(ld, (int)w->placed.rows - at);
 
-    x.n_blocks = (int)w->cols / 32;
+    x.n_blocks = (int)w->placed.cols / 32;
     rg_cpu_product(p->r->cpu, p->recipe[k], w, &x, b.slot,
                    (rg_product){ .panel = panels + (size_t)b.panel * w->panel_bytes, .n_panels = b.n_panels,
                                  .m = b.n_slots, .y = tile, .ldy = (size_t)ld, .room = rg_cpu_room(p->r, p->f) });
     if (!p->op->b[k])
         return;
-    const float *bias = p->op->b[k]->vec + b.expert * w->rows + at;
+    const float *bias = p->op->b[k]->vec + b.expert * w->placed.rows + at;
     for (int i = 0; i < b.n_slots; i++)
         for (int j = 0; j < n; j++)
             tile[i * ld + j] += bias[j];

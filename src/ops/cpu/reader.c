@@ -5,6 +5,7 @@
 #include "ops/cpu/reader.h"
 
 #include "base/mem.h"
+#include "ops/cpu/node_copies.h"
 
 static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_EMBED] = rg_cpu_embed,
@@ -51,19 +52,19 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_SOFTCAP] = rg_cpu_softcap,
 };
 
-/* Ours, and not const: it was made by rg_cpu_reader_new, and the reader is its first member. */
-rg_cpu_reader *rg_cpu_reader_behind(const rg_reader *r)
-{
-    return (rg_cpu_reader *)(uintptr_t)r;
-}
-
 static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
-    rg_cpu_reader *r = rg_cpu_reader_behind(self);
+    rg_cpu_reader *r = (rg_cpu_reader *)(uintptr_t)self; /* not const: it was made by rg_cpu_reader_new */
 
     RG_ASSERT(f->pool && f->arena && f->thread < r->sizes.n_threads);
     if (op->kind != RG_OP_NOTE)
         table[op->kind](r, f, op);
+}
+
+/* Ours, or behind the one that hands on copies of the weights. */
+rg_cpu_reader *rg_cpu_reader_behind(const rg_reader *r)
+{
+    return (rg_cpu_reader *)(uintptr_t)(r->run == run ? r : r->inner);
 }
 
 /* ---- scratch ----------------------------------------------------------------------------------------------------- */
@@ -186,6 +187,11 @@ rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_reader_sizes *sizes
     r->region_bytes = c.used;
     c.used = 0;
     carve_all(r, &c);
+    if (sizes->n_nodes > 1) {
+        r->copies = rg_node_copies_new(sizes->weights, sizes->n_weights, sizes->n_nodes, err);
+        if (!r->copies)
+            goto fail;
+    }
     return r;
 
 fail:
@@ -197,6 +203,7 @@ void rg_cpu_reader_free(rg_cpu_reader *r)
 {
     if (!r)
         return;
+    rg_node_copies_free(r->copies);
     if (r->region)
         rg_region_free(r->region, r->region_bytes);
     rg_free(r);
@@ -204,5 +211,5 @@ void rg_cpu_reader_free(rg_cpu_reader *r)
 
 const rg_reader *rg_cpu_reader_of(rg_cpu_reader *r)
 {
-    return &r->reader;
+    return r->copies ? rg_node_copies_wrap(r->copies, &r->reader) : &r->reader;
 }

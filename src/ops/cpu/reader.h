@@ -66,6 +66,7 @@ struct rg_cpu_reader {
     float *low;             /* [max_rows][3][low_cols]: A x of up to three deltas */
     size_t low_cols;        /* max_rank, padded */
     rg_moe_scratch moe;
+    struct rg_node_copies *copies; /* NULL: none */
 };
 
 typedef void rg_cpu_op(rg_cpu_reader *r, rg_fwd *f, const rg_op *op);

@@ -5,7 +5,7 @@
 #define RG_OPS_CPU_RUNS_H
 
 #include "ops/cpu/kernels.h"
-#include "quant/pack.h"
+#include "ops/cpu/pack.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 

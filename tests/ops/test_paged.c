@@ -13,7 +13,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "quant/paged.h"
+#include "ops/cpu/paged.h"
 
 enum { N = 12, BYTES = 5000, ROOM = 2 * RG_PAGE_ALIGN }; /* pages, of so many bytes, which take so many */
 

@@ -1,4 +1,4 @@
-/* pack.h -- any format to one of the few layouts that the fast kernels read.
+/* pack.h -- any format to one of the few layouts that the fast kernels read: how these back ends hold weights.
  *
  * A packed matrix is a row of panels; a panel is 16 rows of weights side by side, rows past the end being zero.  Panels
  * stand one after the other, each starting on a cache line.  Within a panel, columns run in steps of the layout: 1 for
@@ -33,11 +33,11 @@
  *   Z4, Z8:     d * (q - z)
  *   F8:         d * (the value of the code q)
  * (A scale of infinity or NaN gives the same on both sides as well.) */
-#ifndef RG_QUANT_PACK_H
-#define RG_QUANT_PACK_H
+#ifndef RG_OPS_CPU_PACK_H
+#define RG_OPS_CPU_PACK_H
 
 #include "base/mem.h"
-#include "quant/quant.h"
+#include "ops/placed.h"
 
 enum { RG_PANEL = 16 }; /* rows of a panel */
 
@@ -240,26 +240,28 @@ typedef struct rg_step_f8 { /* 128 columns */
 } rg_step_f8;
 
 typedef struct rg_packed {
+    rg_placed placed;   /* first; type: what it was packed from; each matrix starts on a new panel; bytes: of data */
     rg_layout layout;
-    rg_type type;       /* what it was packed from */
-    int64_t rows, cols; /* of one matrix */
-    int64_t n_mats;     /* stacked matrices (experts, heads): each starts on a new panel */
     size_t panel_bytes; /* from one panel to the next */
     size_t column_bytes; /* of a wide layout: from one column to the next; 0: it is none */
     size_t order_bytes; /* behind the panels of each matrix: the order of its columns; 0: they are in order */
-    size_t bytes;       /* of data */
     uint8_t *data;      /* rg_region; panels of matrix 0, then of matrix 1, ...; NULL: they are pages */
     struct rg_paged *paged; /* of which matrix 0 is page first_page (paged.h); NULL: all are in data */
     int first_page;
 } rg_packed;
+
+static inline const rg_packed *rg_packed_of(const rg_placed *w)
+{
+    return (const rg_packed *)w;
+}
 
 /* Columns per step; bytes of a step (one panel, one step); of a panel's head; bits of a value; its name.  Inline,
  * because kernels ask for constants. */
 static inline __attribute__((always_inline)) int rg_layout_step(rg_layout layout)
 {
     switch (layout) {
-#define LAYOUT(NAME, name, columns, step, bits, head) case RG_LAYOUT_##NAME: return columns;
-#include "quant/layouts.def"
+#define LAYOUT(NAME, columns, step, bits, head) case RG_LAYOUT_##NAME: return columns;
+#include "ops/cpu/layouts.def"
 #undef LAYOUT
     default: return 1;
     }
@@ -268,8 +270,8 @@ static inline __attribute__((always_inline)) int rg_layout_step(rg_layout layout
 static inline __attribute__((always_inline)) size_t rg_layout_step_bytes(rg_layout layout)
 {
     switch (layout) {
-#define LAYOUT(NAME, name, columns, step, bits, head) case RG_LAYOUT_##NAME: return sizeof(step);
-#include "quant/layouts.def"
+#define LAYOUT(NAME, columns, step, bits, head) case RG_LAYOUT_##NAME: return sizeof(step);
+#include "ops/cpu/layouts.def"
 #undef LAYOUT
     default: return 0;
     }
@@ -278,8 +280,8 @@ static inline __attribute__((always_inline)) size_t rg_layout_step_bytes(rg_layo
 static inline __attribute__((always_inline)) size_t rg_layout_head_bytes(rg_layout layout)
 {
     switch (layout) {
-#define LAYOUT(NAME, name, columns, step, bits, head) case RG_LAYOUT_##NAME: return head;
-#include "quant/layouts.def"
+#define LAYOUT(NAME, columns, step, bits, head) case RG_LAYOUT_##NAME: return head;
+#include "ops/cpu/layouts.def"
 #undef LAYOUT
     default: return 0;
     }
@@ -288,8 +290,8 @@ static inline __attribute__((always_inline)) size_t rg_layout_head_bytes(rg_layo
 static inline __attribute__((always_inline)) int rg_layout_bits(rg_layout layout)
 {
     switch (layout) {
-#define LAYOUT(NAME, name, columns, step, bits, head) case RG_LAYOUT_##NAME: return bits;
-#include "quant/layouts.def"
+#define LAYOUT(NAME, columns, step, bits, head) case RG_LAYOUT_##NAME: return bits;
+#include "ops/cpu/layouts.def"
 #undef LAYOUT
     default: return 0;
     }
@@ -324,8 +326,6 @@ static inline __attribute__((always_inline)) size_t rg_layout_codes_at(rg_layout
 {
     return rg_layout_step_bytes(layout) - (size_t)(rg_layout_step(layout) * RG_PANEL * rg_layout_bits(layout) / 8);
 }
-
-const char *rg_layout_name(rg_layout layout);
 
 /* The layout that a folded one is unfolded to; else itself. */
 static inline __attribute__((always_inline)) rg_layout rg_layout_unfolded(rg_layout layout)
@@ -396,7 +396,7 @@ bool rg_packed_init_ordered(rg_packed *p, rg_type type, int64_t n_mats, int64_t 
 bool rg_packed_init_wide(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
 void rg_packed_fini(rg_packed *p);
 
-/* Put one row (as stored: cols values of p->type, in the matrix's order of columns) in its place.  Different rows may
+/* Put one row (as stored: cols values of its type, in the matrix's order of columns) in its place.  Different rows may
  * be put by different threads if they are in different panels. */
 void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src);
 
@@ -409,8 +409,8 @@ void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out);
 /* Bytes of the panels of one of its matrices. */
 static inline size_t rg_packed_panels_bytes(const rg_packed *p)
 {
-    return p->column_bytes ? (size_t)p->cols * p->column_bytes
-                           : (size_t)((p->rows + RG_PANEL - 1) / RG_PANEL) * p->panel_bytes;
+    return p->column_bytes ? (size_t)p->placed.cols * p->column_bytes
+                           : (size_t)((p->placed.rows + RG_PANEL - 1) / RG_PANEL) * p->panel_bytes;
 }
 
 /* Bytes of one of its matrices. */

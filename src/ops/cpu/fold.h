@@ -1,12 +1,12 @@
 /* fold.h -- blocks into the steps of the folded layouts, and out of them as codes; what lies where is in pack.h.  A
  * part of pack.c. */
-#ifndef RG_QUANT_FOLD_H
-#define RG_QUANT_FOLD_H
+#ifndef RG_OPS_CPU_FOLD_H
+#define RG_OPS_CPU_FOLD_H
 
 #include <string.h>
 
 #include "quant/block.h"
-#include "quant/pack.h"
+#include "ops/cpu/pack.h"
 
 /* The bit of a column of a run in its signs. */
 static inline int sign_bit(int column)

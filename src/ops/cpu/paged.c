@@ -1,7 +1,7 @@
 /* paged.c -- see paged.h.
  *
  * All states stand under one lock; a page's bytes are written by its reader alone, between BEING_READ and THERE. */
-#include "quant/paged.h"
+#include "ops/cpu/paged.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,24 +1,12 @@
 /* pack.c -- rows into panels and back; what lies where is in pack.h. */
-#include "quant/pack.h"
+#include "ops/cpu/pack.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "quant/block.h"
-#include "quant/fold.h"
-
-const char *rg_layout_name(rg_layout layout)
-{
-    static const char *const names[RG_LAYOUT_COUNT] = {
-        "none",
-#define LAYOUT(NAME, name, columns, step, bits, head) [RG_LAYOUT_##NAME] = #name,
-#include "quant/layouts.def"
-#undef LAYOUT
-    };
-
-    return names[layout];
-}
+#include "ops/cpu/fold.h"
 
 _Static_assert(sizeof(rg_step_q1) == 16 * 54 && sizeof(rg_step_g1) == 16 * 50 && sizeof(rg_step_g1m) == 16 * 56 &&
                    sizeof(rg_step_g2) == 16 * 66 && sizeof(rg_step_g2h) == 16 * 74 && sizeof(rg_step_g2s) == 16 * 82 &&
@@ -29,41 +17,44 @@ _Static_assert(sizeof(rg_table) == 128 && sizeof(rg_table_factors) == 256, "whol
 /* each: bytes of a panel, or of a column of a wide layout; n: how many there are. */
 static bool size_as(const rg_packed *p, rg_layout layout, bool wide, size_t *each, size_t *n)
 {
-    const size_t panels = (size_t)(p->rows / RG_PANEL + (p->rows % RG_PANEL != 0));
-    size_t head = rg_layout_head_bytes(layout), steps = wide ? panels : (size_t)(p->cols / rg_layout_step(layout));
+    const size_t panels = (size_t)(p->placed.rows / RG_PANEL + (p->placed.rows % RG_PANEL != 0));
+    const size_t head = rg_layout_head_bytes(layout);
+    const size_t steps = wide ? panels : (size_t)(p->placed.cols / rg_layout_step(layout));
 
     if (!rg_mul(steps, rg_layout_step_bytes(layout), each) || !rg_add(*each, head + (size_t)RG_ALIGN - 1, each))
         return false;
     *each -= *each % RG_ALIGN;
-    return rg_mul((size_t)p->n_mats, wide ? (size_t)p->cols : panels, n);
+    return rg_mul((size_t)p->placed.n_mats, wide ? (size_t)p->placed.cols : panels, n);
 }
 
 static bool shape_as(rg_packed *p, rg_layout layout, rg_error *err)
 {
-    const rg_format *f = rg_format_of(p->type);
+    const rg_placed *of = &p->placed;
+    const rg_format *f = rg_format_of(of->type);
     const bool wide = layout != f->layout;
     size_t n, each, bytes;
 
     if (f->layout == RG_LAYOUT_NONE)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s is not a format of matrices", f->name);
-    if (p->n_mats < 0 || p->rows < 0 || p->cols < 0 || p->cols % f->block_len)
+    if (of->n_mats < 0 || of->rows < 0 || of->cols < 0 || of->cols % f->block_len)
         return rg_fail(err, RG_E_INPUT,
                        "%lld matrices of [%lld, %lld] cannot be packed from %s, whose blocks are of %d",
-                       (long long)p->n_mats, (long long)p->rows, (long long)p->cols, f->name, f->block_len);
+                       (long long)of->n_mats, (long long)of->rows, (long long)of->cols, f->name, f->block_len);
     if (!size_as(p, layout, wide, &each, &n) || !rg_mul(each, n, &bytes) || bytes > PTRDIFF_MAX ||
-        p->rows > INT64_MAX - RG_PANEL)
+        of->rows > INT64_MAX - RG_PANEL)
         return rg_fail(err, RG_E_INPUT, "%lld matrices of [%lld, %lld] %s are more than memory can address",
-                       (long long)p->n_mats, (long long)p->rows, (long long)p->cols, f->name);
+                       (long long)of->n_mats, (long long)of->rows, (long long)of->cols, f->name);
     p->layout = layout;
+    p->placed.is_folded = rg_layout_is_folded(layout);
     p->panel_bytes = wide ? rg_layout_step_bytes(layout) : each;
     p->column_bytes = wide ? each : 0;
-    p->bytes = bytes;
+    p->placed.bytes = bytes;
     return true;
 }
 
 bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
 {
-    *p = (rg_packed){ .type = type, .rows = rows, .cols = cols, .n_mats = n_mats };
+    *p = (rg_packed){ .placed = { .type = type, .rows = rows, .cols = cols, .n_mats = n_mats } };
     return shape_as(p, rg_format_of(type)->layout, err);
 }
 
@@ -74,11 +65,11 @@ bool rg_packed_shape_ordered(rg_packed *p, rg_type type, int64_t n_mats, int64_t
     if (!rg_packed_shape(p, type, n_mats, rows, cols, err))
         return false;
     if (!rg_mul((size_t)cols, sizeof(int32_t), &one) || !rg_add(one, (size_t)RG_ALIGN - 1, &one) ||
-        !rg_mul(one, (size_t)n_mats, &all) || !rg_add(p->bytes, all, &bytes) || bytes > PTRDIFF_MAX)
+        !rg_mul(one, (size_t)n_mats, &all) || !rg_add(p->placed.bytes, all, &bytes) || bytes > PTRDIFF_MAX)
         return rg_fail(err, RG_E_INPUT, "%lld matrices of %lld ordered columns are more than memory can address",
                        (long long)n_mats, (long long)cols);
     p->order_bytes = one - one % RG_ALIGN;
-    p->bytes += p->order_bytes * (size_t)n_mats;
+    p->placed.bytes += p->order_bytes * (size_t)n_mats;
     return true;
 }
 
@@ -97,16 +88,16 @@ static int32_t *order_of(const rg_packed *p, int64_t mat)
 /* Memory for what has been shaped. */
 static bool allocate(rg_packed *p, rg_error *err)
 {
-    const size_t bytes = p->bytes;
+    const size_t bytes = p->placed.bytes;
 
     RG_ASSERT(!p->order_bytes || p->layout != RG_LAYOUT_T4N);
     p->data = rg_shared_region_new(bytes);
-    p->bytes = p->data ? bytes : 0;
+    p->placed.bytes = p->data ? bytes : 0;
     if (p->layout == RG_LAYOUT_T4N)
-        for (size_t at = 0; at < p->bytes; at += p->panel_bytes)
+        for (size_t at = 0; at < p->placed.bytes; at += p->panel_bytes)
             clear_factors(p->data + at);
-    for (int64_t m = 0; p->data && p->order_bytes && m < p->n_mats; m++)
-        for (int64_t k = 0; k < p->cols; k++)
+    for (int64_t m = 0; p->data && p->order_bytes && m < p->placed.n_mats; m++)
+        for (int64_t k = 0; k < p->placed.cols; k++)
             order_of(p, m)[k] = (int32_t)k;
     return p->data || rg_fail_memory(err, bytes);
 }
@@ -125,13 +116,13 @@ bool rg_packed_init_wide(rg_packed *p, rg_type type, int64_t n_mats, int64_t row
 {
     const rg_layout layout = rg_format_of(type)->layout, wide = rg_layout_wide(layout);
 
-    *p = (rg_packed){ .type = type, .rows = rows, .cols = cols, .n_mats = n_mats };
+    *p = (rg_packed){ .placed = { .type = type, .rows = rows, .cols = cols, .n_mats = n_mats } };
     return shape_as(p, wide == RG_LAYOUT_NONE ? layout : wide, err) && allocate(p, err);
 }
 
 void rg_packed_fini(rg_packed *p)
 {
-    rg_shared_region_free(p->data, p->bytes);
+    rg_shared_region_free(p->data, p->placed.bytes);
     *p = (rg_packed){ 0 };
 }
 
@@ -367,7 +358,7 @@ static void put_step(rg_layout layout, uint8_t *at, int row, const rg_ints *ints
 
 static uint8_t *panel_of_row(const rg_packed *p, int64_t mat, int64_t row)
 {
-    RG_ASSERT(mat >= 0 && mat < p->n_mats && row >= 0 && row < p->rows);
+    RG_ASSERT(mat >= 0 && mat < p->placed.n_mats && row >= 0 && row < p->placed.rows);
     return p->data + (rg_panel_at(p, mat, row / RG_PANEL) - p->data);
 }
 
@@ -391,23 +382,23 @@ static void put_values(uint8_t *to, size_t step_bytes, const uint8_t *from, int6
 /* A row of BF16 into its panel, or out of it as f32. */
 static void put_bf16(const rg_packed *p, uint16_t *panel, int row, const uint16_t *from)
 {
-    const int64_t even = p->cols & ~(int64_t)1;
+    const int64_t even = p->placed.cols & ~(int64_t)1;
 
     for (int64_t k = 0; k < even; k += 2)
         memcpy(panel + 16 * k + 2 * row, from + k, 2 * sizeof *from);
-    if (even < p->cols)
-        panel[rg_bf16_at(p->cols, even, row)] = from[even];
+    if (even < p->placed.cols)
+        panel[rg_bf16_at(p->placed.cols, even, row)] = from[even];
 }
 
 static void get_bf16(const rg_packed *p, const uint16_t *panel, int row, float *to)
 {
-    for (int64_t k = 0; k < p->cols; k++)
-        to[k] = rg_bf16_to_f32(panel[rg_bf16_at(p->cols, k, row)]);
+    for (int64_t k = 0; k < p->placed.cols; k++)
+        to[k] = rg_bf16_to_f32(panel[rg_bf16_at(p->placed.cols, k, row)]);
 }
 
 void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
 {
-    const rg_format *f = rg_format_of(p->type);
+    const rg_format *f = rg_format_of(p->placed.type);
     size_t step_bytes = steps_apart(p), each = (size_t)f->block_bytes;
     uint8_t *panel = panel_of_row(p, mat, row), *to = panel + rg_layout_head_bytes(p->layout);
     int lane = (int)(row % RG_PANEL), n_steps = f->block_len / rg_layout_step(p->layout);
@@ -419,12 +410,12 @@ void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
         return;
     }
     if (!f->ints) {
-        put_values(to + (size_t)lane * each, step_bytes, from, p->cols, each);
+        put_values(to + (size_t)lane * each, step_bytes, from, p->placed.cols, each);
         return;
     }
-    for (int64_t left = p->cols; left > 0; left -= f->block_len, from += each) {
+    for (int64_t left = p->placed.cols; left > 0; left -= f->block_len, from += each) {
         f->ints(from, &ints);
-        if (left == p->cols)
+        if (left == p->placed.cols)
             put_head(p->layout, panel, lane, &ints);
         if (rg_layout_is_folded(p->layout))
             put_folded(p->layout, to, lane, from);
@@ -534,8 +525,8 @@ static void unpack_step(rg_layout layout, const uint8_t *panel, uint8_t *at, int
 
 void rg_pack_order(rg_packed *p, int64_t mat, const int32_t *order)
 {
-    RG_ASSERT(p->order_bytes && mat >= 0 && mat < p->n_mats);
-    memcpy(order_of(p, mat), order, (size_t)p->cols * sizeof *order);
+    RG_ASSERT(p->order_bytes && mat >= 0 && mat < p->placed.n_mats);
+    memcpy(order_of(p, mat), order, (size_t)p->placed.cols * sizeof *order);
 }
 
 /* A row of codes whose columns have an order. */
@@ -545,7 +536,7 @@ static void unpack_ordered(const rg_packed *p, const int32_t *order, const uint8
     uint8_t *from = p->data + (panel - p->data) + rg_layout_head_bytes(p->layout);
     float values[256];
 
-    for (int64_t k = 0; k < p->cols; k += step, from += rg_layout_step_bytes(p->layout)) {
+    for (int64_t k = 0; k < p->placed.cols; k += step, from += rg_layout_step_bytes(p->layout)) {
         unpack_step(p->layout, panel, from, lane, values);
         for (int i = 0; i < step; i++)
             out[order[k + i]] = values[i];
@@ -554,7 +545,7 @@ static void unpack_ordered(const rg_packed *p, const int32_t *order, const uint8
 
 void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out)
 {
-    const rg_format *f = rg_format_of(p->type);
+    const rg_format *f = rg_format_of(p->placed.type);
     size_t step_bytes = steps_apart(p);
     uint8_t *panel = panel_of_row(p, mat, row), *from = panel + rg_layout_head_bytes(p->layout);
     int lane = (int)(row % RG_PANEL), step = rg_layout_step(p->layout);
@@ -569,7 +560,7 @@ void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out)
         get_bf16(p, (const uint16_t *)(const void *)panel, lane, out);
         return;
     }
-    for (int64_t left = p->cols; left > 0; left -= step, from += step_bytes, out += step)
+    for (int64_t left = p->placed.cols; left > 0; left -= step, from += step_bytes, out += step)
         if (f->ints)
             unpack_step(p->layout, panel, from, lane, out);
         else

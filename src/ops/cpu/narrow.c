@@ -1,5 +1,5 @@
 /* narrow.c -- see narrow.h. */
-#include "quant/narrow.h"
+#include "ops/cpu/narrow.h"
 
 #include <string.h>
 
@@ -32,7 +32,7 @@ static inline uint16_t to_bf16(uint16_t h)
 
 static size_t n_values(const rg_packed *p)
 {
-    return (size_t)p->cols * RG_PANEL; /* of a panel */
+    return (size_t)p->placed.cols * RG_PANEL; /* of a panel */
 }
 
 bool rg_packed_fits_bf16(const rg_packed *p)
@@ -41,7 +41,7 @@ bool rg_packed_fits_bf16(const rg_packed *p)
 
     if (p->layout != RG_LAYOUT_F16)
         return false;
-    for (size_t at = 0; at < p->bytes && !lost; at += p->panel_bytes) {
+    for (size_t at = 0; at < p->placed.bytes && !lost; at += p->panel_bytes) {
         const uint16_t *q = (const void *)(p->data + at);
 
         for (size_t k = 0; k < n_values(p); k++)
@@ -63,7 +63,7 @@ static void narrow_pair(uint16_t q[2 * RG_PANEL])
 
 void rg_packed_to_bf16(rg_packed *p)
 {
-    for (size_t at = 0; at < p->bytes; at += p->panel_bytes) {
+    for (size_t at = 0; at < p->placed.bytes; at += p->panel_bytes) {
         uint16_t *q = (void *)(p->data + at);
         size_t k = 0;
 
@@ -72,6 +72,6 @@ void rg_packed_to_bf16(rg_packed *p)
         for (; k < n_values(p); k++) /* an odd column stands alone */
             q[k] = to_bf16(q[k]);
     }
-    p->type = RG_BF16;
+    p->placed.type = RG_BF16;
     p->layout = RG_LAYOUT_BF16;
 }

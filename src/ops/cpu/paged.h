@@ -8,30 +8,10 @@
  *
  * Nothing is allocated after rg_paged_new.  Any thread may call; one step at a time holds pages, so that what others
  * hold never leaves it without room. */
-#ifndef RG_QUANT_PAGED_H
-#define RG_QUANT_PAGED_H
+#ifndef RG_OPS_CPU_PAGED_H
+#define RG_OPS_CPU_PAGED_H
 
-#include "base/file.h"
-
-enum { RG_PAGE_ALIGN = 4096 }; /* of pages in their file, which ends no sooner than the last page filled up to that */
-
-typedef struct rg_paged_page {
-    uint64_t offset, hash; /* hash: rg_hash_pieces */
-    size_t bytes;
-} rg_paged_page;
-
-typedef struct rg_paged_options {
-    rg_file *file;        /* open, and read past the system's cache from now on; the pages' own, if they are made.
-                           *   NULL: */
-    const char *path;     /*   the one of this name is opened */
-    const rg_paged_page *pages; /* copied */
-    int n_pages;
-    size_t bytes;         /* memory for pages at most */
-    int at_once;          /* pages of each size that are held at once at least; fewer fit: refused */
-    int n_readers;        /* threads that read */
-} rg_paged_options;
-
-typedef struct rg_paged rg_paged;
+#include "ops/placed.h"
 
 /* False and *err: the memory is too little (it says what is needed).  Of the pages only sizes are looked at. */
 bool rg_paged_check(const rg_paged_options *o, rg_error *err) RG_MUST_CHECK;
@@ -52,13 +32,6 @@ bool rg_paged_is_ready(rg_paged *p, int page);
 const uint8_t *rg_paged_wait(rg_paged *p, int page);
 /* A page whose reading has begun is read to the end; one that nobody holds before that is not read. */
 void rg_paged_release(rg_paged *p, int page);
-
-typedef struct rg_paged_stats {
-    uint64_t n_asked, n_read, n_failed; /* pages held, read, and not read for a fault */
-    uint64_t n_unused;                  /* of those read, released without having been asked for: wrong guesses */
-    uint64_t read_bytes;
-    size_t bytes; /* memory of the cache */
-} rg_paged_stats;
 
 rg_paged_stats rg_paged_count(rg_paged *p);
 

@@ -2,10 +2,10 @@
  *
  * Most F16 checkpoints were converted from bf16: then bf16 holds every value exactly, subnormal ones too, and the
  * matrix can be multiplied as one of BF16 is.  Panels of both take the same bytes: one is changed in place. */
-#ifndef RG_QUANT_NARROW_H
-#define RG_QUANT_NARROW_H
+#ifndef RG_OPS_CPU_NARROW_H
+#define RG_OPS_CPU_NARROW_H
 
-#include "quant/pack.h"
+#include "ops/cpu/pack.h"
 
 /* True if p is packed as F16 (not in the wide layout) and bf16 holds each of its values exactly.  Reads up to the first
  * panel with a value that it does not hold. */

@@ -1,10 +1,11 @@
 /* node_copies.c -- see node_copies.h. */
-#include "model/node_copies.h"
+#include "ops/cpu/node_copies.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/pool.h"
+#include "ops/cpu/pack.h"
 
 struct rg_node_copies {
     rg_reader reader; /* first */
@@ -35,39 +36,39 @@ static bool copy(rg_node_copies *c, const rg_packed *from, int node, int i, rg_e
 {
     const size_t at = (size_t)(node - 1) * (size_t)c->n + (size_t)i;
     rg_packed *to = &c->packed[at];
-    uint8_t *data = rg_region_new(from->bytes);
+    uint8_t *data = rg_region_new(from->placed.bytes);
 
     if (!data)
-        return rg_fail_memory(err, from->bytes);
-    rg_region_to_node(data, from->bytes, node);
-    memcpy(data, from->data, from->bytes);
+        return rg_fail_memory(err, from->placed.bytes);
+    rg_region_to_node(data, from->placed.bytes, node);
+    memcpy(data, from->data, from->placed.bytes);
     *to = *from;
     to->data = data;
-    c->weights[at].packed = to;
+    c->weights[at].placed = &to->placed;
     return true;
 }
 
-rg_node_copies *rg_node_copies_new(const rg_weight_set *s, int n_nodes, rg_error *err)
+rg_node_copies *rg_node_copies_new(const rg_weight *all, int n, int n_nodes, rg_error *err)
 {
-    const size_t n = (size_t)(n_nodes - 1) * (size_t)s->n;
+    const size_t n_copies = (size_t)(n_nodes - 1) * (size_t)n;
     rg_node_copies *c = rg_zalloc(sizeof *c);
     bool ok = c != NULL;
 
     if (ok) {
-        *c = (rg_node_copies){ .reader.run = run_copies, .all = s->all, .n = s->n, .n_nodes = n_nodes };
-        c->weights = rg_array(n, sizeof *c->weights);
-        c->packed = rg_array(n, sizeof *c->packed);
+        *c = (rg_node_copies){ .reader.run = run_copies, .all = all, .n = n, .n_nodes = n_nodes };
+        c->weights = rg_array(n_copies, sizeof *c->weights);
+        c->packed = rg_array(n_copies, sizeof *c->packed);
         ok = c->weights && c->packed;
     }
     if (!ok)
-        rg_fail_memory(err, n * (sizeof *c->weights + sizeof *c->packed));
+        rg_fail_memory(err, n_copies * (sizeof *c->weights + sizeof *c->packed));
     for (int node = 0; ok && node < n_nodes; node++) {
         if (node)
-            memcpy(c->weights + (size_t)(node - 1) * (size_t)s->n, s->all, (size_t)s->n * sizeof *s->all);
-        for (int i = 0; ok && i < s->n; i++) {
-            const rg_packed *p = s->all[i].packed;
+            memcpy(c->weights + (size_t)(node - 1) * (size_t)n, all, (size_t)n * sizeof *all);
+        for (int i = 0; ok && i < n; i++) {
+            const rg_packed *p = rg_packed_of(all[i].placed);
             if (p && p->data && !node)
-                rg_region_to_node(p->data, p->bytes, 0);
+                rg_region_to_node(p->data, p->placed.bytes, 0);
             else if (p && p->data)
                 ok = copy(c, p, node, i, err);
         }
@@ -83,7 +84,7 @@ void rg_node_copies_free(rg_node_copies *c)
     if (!c)
         return;
     for (size_t i = 0; c->packed && i < (size_t)(c->n_nodes - 1) * (size_t)c->n; i++)
-        rg_region_free(c->packed[i].data, c->packed[i].bytes);
+        rg_region_free(c->packed[i].data, c->packed[i].placed.bytes);
     rg_free(c->packed);
     rg_free(c->weights);
     rg_free(c);

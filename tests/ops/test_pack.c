@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "quant/narrow.h"
-#include "quant/pack.h"
+#include "ops/cpu/narrow.h"
+#include "ops/cpu/pack.h"
 
 /* Random bytes; every third block's first half-words are hostile scales. */
 static void fill(rg_rng *r, const rg_format *f, uint8_t *row, int64_t n_blocks)
@@ -172,7 +172,7 @@ static void formats_keep_their_bits(void **state)
         uint64_t row;
         assert_true(rg_row_bytes(types[i], 4096, &row));
         assert_ok(rg_packed_shape(&p, types[i], 1, 1024, 4096, &err), err);
-        assert_true((double)p.bytes <= 1.03 * 1024 * (double)row);
+        assert_true((double)p.placed.bytes <= 1.03 * 1024 * (double)row);
     }
 }
 
@@ -206,9 +206,9 @@ static void f16_becomes_bf16_if_nothing_is_lost(void **state)
             pack_last(&brain, RG_BF16, 0x3f80, (uint16_t)(bits >> 16));
             rg_packed_to_bf16(&half);
             assert_int_equal(half.layout, brain.layout);
-            assert_int_equal(half.type, brain.type);
-            assert_int_equal(half.bytes, brain.bytes);
-            assert_memory_equal(half.data, brain.data, brain.bytes);
+            assert_int_equal(half.placed.type, brain.placed.type);
+            assert_int_equal(half.placed.bytes, brain.placed.bytes);
+            assert_memory_equal(half.data, brain.data, brain.placed.bytes);
             assert_false(rg_packed_fits_bf16(&half)); /* it is none of F16 any more */
             rg_packed_fini(&brain);
             n_fit++;
