@@ -170,7 +170,7 @@ static bool answer(world *w, rg_drafter *drafter, int32_t depth, bool adapts, ru
         }
     if (ok) {
         out->ids_s = (ANSWER - had) / rg_seconds(start, rg_now_ns());
-        out->per_step = (double)ANSWER / atomic_load(&r->n_steps);
+        out->per_step = (double)ANSWER / atomic_load(&r->counts.n_steps);
         ok = (r->samples[0].n_output == ANSWER && !memcmp(r->samples[0].ids, w->text + PROMPT, ANSWER * sizeof *w->text)) ||
              rg_fail(err, RG_E_INPUT, "the answer is not the text");
     }

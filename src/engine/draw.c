@@ -133,7 +133,7 @@ static bool mask(thread_scratch *own, const rg_draw_place *at, float *logits, in
         return false;
     if (at->draft)
         g = follow(own, a, at->draft, at->n_draft, &n_allowed);
-    rg_grammar_mask(g, logits, n, r->eos_ids, n_eos, may_end);
+    rg_grammar_mask(g, logits, n, r->texts.eos_ids, n_eos, may_end);
     return rg_grammar_lost(g);
 }
 
@@ -223,9 +223,9 @@ static rg_sample_place place_of(const rg_request *r, int sample, const int32_t *
     return (rg_sample_place){ .history = { .prompt = r->params.prompt, .n_prompt = r->params.n_prompt,
                                            .output = a->ids, .n_output = a->n_output, .draft = draft,
                                            .n_draft = n_draft },
-                              .banned = r->eos_ids,
-                              .n_banned = *may_end || sampling->ignore_eos ? 0 : r->n_eos,
-                              .breakers = r->breakers,
+                              .banned = r->texts.eos_ids,
+                              .n_banned = *may_end || sampling->ignore_eos ? 0 : r->texts.n_eos,
+                              .breakers = r->texts.breakers,
                               .key = { .seed = sampling->seed, .sample = sample,
                                        .position = r->params.n_prompt + n_before } };
 }
@@ -239,7 +239,7 @@ static bool rule(thread_scratch *own, const rg_draw_place *at, float *logits, in
     rg_sample_place place = place_of(r, at->sample, at->draft, at->n_draft, &may_end);
 
     place.mu = at->mu ? *at->mu : r->samples[at->sample].mu;
-    lost = mask(own, at, logits, n, sampling->ignore_eos ? 0 : r->n_eos, may_end);
+    lost = mask(own, at, logits, n, sampling->ignore_eos ? 0 : r->texts.n_eos, may_end);
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
     rg_sample_rules(own->sampler, logits, sampling, &place);
@@ -280,7 +280,7 @@ void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, rg_bea
     const rg_sampling *sampling = &r->params.sampling;
     bool may_end;
     rg_sample_place place = place_of(r, i, NULL, 0, &may_end);
-    int32_t n_eos = sampling->ignore_eos ? 0 : r->n_eos;
+    int32_t n_eos = sampling->ignore_eos ? 0 : r->texts.n_eos;
     rg_beam *beam = &b->beam[i];
     thread_scratch *own = &s->of[thread];
 

@@ -70,7 +70,7 @@ void rg_fair_free(rg_fair *f)
 
 static bool has_run(const rg_request *r)
 {
-    return atomic_load_explicit(&r->admitted_ns, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&r->counts.admitted_ns, memory_order_relaxed) != 0;
 }
 
 static int64_t cost_of(const rg_fair *f, const rg_request *r)
@@ -187,20 +187,20 @@ void rg_fair_add(rg_fair *f, rg_request *r)
     if (r->params.background) {
         at = has_run(r) ? &f->background : f->background_end;
         while (*at && (*at)->id < r->id)
-            at = &(*at)->queue_next;
+            at = &(*at)->turn.queue_next;
         if (!*at)
-            f->background_end = &r->queue_next;
+            f->background_end = &r->turn.queue_next;
     } else if (has_run(r)) {
         while (*at && (*at)->id < r->id)
-            at = &(*at)->queue_next;
+            at = &(*at)->turn.queue_next;
     } else {
-        tenant *t = begin_queue(f, r->tenant);
-        t->weight = r->weight;
+        tenant *t = begin_queue(f, r->who.tenant);
+        t->weight = r->who.weight;
         at = &t->head;
         while (*at && goes_before(*at, r))
-            at = &(*at)->queue_next;
+            at = &(*at)->turn.queue_next;
     }
-    r->queue_next = *at;
+    r->turn.queue_next = *at;
     *at = r;
 }
 
@@ -208,17 +208,17 @@ void rg_fair_add(rg_fair *f, rg_request *r)
 static tenant *unlink_from_queue(rg_fair *f, rg_request *r)
 {
     bool behind = r->params.background;
-    tenant *t = has_run(r) || behind ? NULL : find(f, r->tenant);
+    tenant *t = has_run(r) || behind ? NULL : find(f, r->who.tenant);
     rg_request **at = t ? &t->head : behind ? &f->background : &f->returning;
 
     while (*at != r) {
         RG_ASSERT(*at);
-        at = &(*at)->queue_next;
+        at = &(*at)->turn.queue_next;
     }
-    *at = r->queue_next;
-    if (f->background_end == &r->queue_next)
+    *at = r->turn.queue_next;
+    if (f->background_end == &r->turn.queue_next)
         f->background_end = at;
-    r->queue_next = NULL;
+    r->turn.queue_next = NULL;
     f->n--;
     return t;
 }
@@ -289,7 +289,7 @@ rg_request *rg_fair_first_of(rg_fair *f, bool (*may)(void *arg, const rg_request
     rg_request *r = f->returning;
 
     while (r && may && !may(arg, r))
-        r = r->queue_next;
+        r = r->turn.queue_next;
     if (!r)
         r = first_in_turn(f, &c);
     if (!r && !f->returning && !f->n_waiting_tenants)
@@ -334,17 +334,18 @@ void rg_fair_check(const rg_fair *f)
     const tenant *t = f->turn;
     int32_t n = 0, n_waiting_tenants = 0;
 
-    for (const rg_request *r = f->returning; r; r = r->queue_next, n++)
-        RG_ASSERT(has_run(r) && !r->params.background && (!r->queue_next || r->id < r->queue_next->id));
-    for (const rg_request *r = f->background; r; r = r->queue_next, n++)
+    for (const rg_request *r = f->returning; r; r = r->turn.queue_next, n++)
+        RG_ASSERT(has_run(r) && !r->params.background && (!r->turn.queue_next || r->id < r->turn.queue_next->id));
+    for (const rg_request *r = f->background; r; r = r->turn.queue_next, n++)
         RG_ASSERT(r->params.background &&
-                  (r->queue_next ? r->id < r->queue_next->id : f->background_end == &r->queue_next));
+                  (r->turn.queue_next ? r->id < r->turn.queue_next->id : f->background_end == &r->turn.queue_next));
     if (t)
         do {
             RG_ASSERT(t->next->prev == t && find(f, t->key) == t && credit_of(f, t) <= CREDIT);
             n_waiting_tenants += t->head != NULL;
-            for (const rg_request *r = t->head; r; r = r->queue_next, n++)
-                RG_ASSERT(!has_run(r) && r->tenant == t->key && (!r->queue_next || goes_before(r, r->queue_next)));
+            for (const rg_request *r = t->head; r; r = r->turn.queue_next, n++)
+                RG_ASSERT(!has_run(r) && r->who.tenant == t->key &&
+                          (!r->turn.queue_next || goes_before(r, r->turn.queue_next)));
         } while ((t = t->next) != f->turn);
     RG_ASSERT(n == f->n && n_waiting_tenants == f->n_waiting_tenants);
 }

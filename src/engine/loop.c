@@ -142,8 +142,8 @@ static bool admit(rg_loop *l)
     l->n_inbox_ids = 0;
     pthread_mutex_unlock(&l->lock);
     for (; r; r = next) {
-        next = r->next;
-        r->next = NULL;
+        next = r->turn.next;
+        r->turn.next = NULL;
         rg_scheduler_add(l->scheduler, r);
     }
     return rg_scheduler_reap(l->scheduler, false) > 0;

@@ -23,22 +23,23 @@ bool rg_loop_submit(rg_loop *l, rg_request *r, rg_error *err)
     pthread_mutex_lock(&l->lock);
     if (l->closing) {
         rg_fail(err, RG_E_BUSY, "the engine is closing");
-    } else if (!rg_admission_has_room(&l->admission, r->tenant, r->params.background)) {
+    } else if (!rg_admission_has_room(&l->admission, r->who.tenant, r->params.background)) {
         rg_fail(err, RG_E_BUSY, "%d requests are waiting already", (int)(l->n_inbox + l->n_waiting));
     } else if (most_ids && atomic_load(&l->admission.n) && atomic_load(&l->admission.n_ids) + n_ids > most_ids) {
         rg_fail(err, RG_E_BUSY, "%lld prompt ids are waiting already", (long long)atomic_load(&l->admission.n_ids));
     } else {
         rg_request_ref(r);
-        r->state_part = (int32_t)(RG_ADMISSION_ALL_STATE * state);
+        r->turn.state_part = (int32_t)(RG_ADMISSION_ALL_STATE * state);
         who = rg_request_applicant(r);
         rg_admission_join(&l->admission, &who);
         r->id = ++l->last_id;
-        atomic_store(&r->submitted_ns, rg_now_ns());
+        atomic_store(&r->counts.submitted_ns, rg_now_ns());
         if (r->params.deadline_s > 0)
-            r->deadline_ns = r->submitted_ns + (uint64_t)(fmin(r->params.deadline_s, RG_LOOP_DEADLINE_MAX_S) * 1e9);
-        r->next = NULL;
+            r->who.deadline_ns =
+                r->counts.submitted_ns + (uint64_t)(fmin(r->params.deadline_s, RG_LOOP_DEADLINE_MAX_S) * 1e9);
+        r->turn.next = NULL;
         *l->inbox_end = r;
-        l->inbox_end = &r->next;
+        l->inbox_end = &r->turn.next;
         l->n_inbox++;
         l->n_inbox_ids += n_ids;
         pthread_cond_signal(&l->wake);

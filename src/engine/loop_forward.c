@@ -52,11 +52,11 @@ static void note_step(rg_loop *l, double took_s, double limit_s)
     for (int i = 0; i < l->step.n_plan; i++) {
         rg_request *r = l->step.plan[i].request;
 
-        if (r->last_step == l->stats.n_steps)
+        if (r->counts.last_step == l->stats.n_steps)
             continue;
-        r->last_step = l->stats.n_steps;
-        atomic_fetch_add_explicit(&r->steps_ns, (uint64_t)(1e9 * took_s), memory_order_relaxed);
-        atomic_fetch_add_explicit(&r->limit_ns, (uint64_t)(1e9 * limit_s), memory_order_relaxed);
+        r->counts.last_step = l->stats.n_steps;
+        atomic_fetch_add_explicit(&r->counts.steps_ns, (uint64_t)(1e9 * took_s), memory_order_relaxed);
+        atomic_fetch_add_explicit(&r->counts.limit_ns, (uint64_t)(1e9 * limit_s), memory_order_relaxed);
     }
 }
 

@@ -18,17 +18,17 @@ enum { LOOK_AHEAD = 64 };
  * are sequentially consistent, so at least one of the two sees the other. */
 void rg_request_wake(rg_request *r)
 {
-    if (!atomic_load(&r->n_asleep))
+    if (!atomic_load(&r->mail.n_asleep))
         return;
-    pthread_mutex_lock(&r->lock);
-    pthread_cond_broadcast(&r->ready);
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_lock(&r->mail.lock);
+    pthread_cond_broadcast(&r->mail.ready);
+    pthread_mutex_unlock(&r->mail.lock);
 }
 
 static bool feed_stops(const rg_request *r, int32_t *stop_at, rg_string text)
 {
     for (size_t i = 0; i < text.n; i++)
-        if (rg_stops_feed(r->stops, r->params.n_stop, stop_at, text.data[i]) >= 0)
+        if (rg_stops_feed(r->texts.stops, r->params.n_stop, stop_at, text.data[i]) >= 0)
             return true;
     return false;
 }
@@ -45,7 +45,7 @@ static bool finds_stop(const rg_request *r, const int32_t *ids, int32_t n, rg_sp
 
     if (!r->params.n_stop)
         return false;
-    while (rg_speller_next(r->spelling, speller, ids, n, false, &text))
+    while (rg_speller_next(r->texts.spelling, speller, ids, n, false, &text))
         if (feed_stops(r, stop_at, text))
             return true;
     waiting = rg_speller_waiting(speller);
@@ -53,7 +53,7 @@ static bool finds_stop(const rg_request *r, const int32_t *ids, int32_t n, rg_sp
         return false;
     ahead = *speller;
     memcpy(try_stop_at, stop_at, (size_t)r->params.n_stop * sizeof *stop_at);
-    while (rg_speller_next(r->spelling, &ahead, ids, n, true, &text))
+    while (rg_speller_next(r->texts.spelling, &ahead, ids, n, true, &text))
         if (feed_stops(r, try_stop_at, text))
             return true;
     return false;
@@ -83,8 +83,8 @@ void rg_request_finish(rg_request *r, rg_sample *s, rg_finish why)
 {
     if (atomic_load_explicit(&s->finish, memory_order_relaxed) != RG_RUNNING)
         return;
-    if (atomic_fetch_add(&r->n_ended, 1) + 1 == r->n_ending)
-        atomic_store(&r->finished_ns, rg_now_ns());
+    if (atomic_fetch_add(&r->counts.n_ended, 1) + 1 == r->n_ending)
+        atomic_store(&r->counts.finished_ns, rg_now_ns());
     atomic_store(&s->finish, (int)why);
 }
 
@@ -92,12 +92,12 @@ rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, con
 {
     rg_sample *s = &r->samples[i];
     int32_t k = r->params.sampling.n_logprobs;
-    bool is_eos = !r->params.sampling.ignore_eos && rg_ids_have(r->eos_ids, r->n_eos, id);
+    bool is_eos = !r->params.sampling.ignore_eos && rg_ids_have(r->texts.eos_ids, r->texts.n_eos, id);
     bool is_stop_id = rg_ids_have(r->params.stop_ids, r->params.n_stop_ids, id);
     rg_finish why = RG_RUNNING;
 
-    if (!atomic_load_explicit(&r->first_ns, memory_order_relaxed))
-        atomic_store(&r->first_ns, rg_now_ns());
+    if (!atomic_load_explicit(&r->counts.first_ns, memory_order_relaxed))
+        atomic_store(&r->counts.first_ns, rg_now_ns());
     if (s->grammar && rg_grammar_lost(s->grammar)) {
         rg_request_end(r, i, RG_FINISH_GRAMMAR);
         return RG_FINISH_GRAMMAR;
@@ -149,11 +149,11 @@ static size_t give_text(rg_request *r, rg_sample *s, bool last)
     bool may_stop = !last && s->stop < 0;
     size_t held = may_stop ? (size_t)rg_stops_held(r->params.n_stop, s->read_stop_at) : 0, used, n;
 
-    n = rg_utf8_copy(s->pending, s->n_pending - held, last, r->text, &used);
+    n = rg_utf8_copy(s->pending, s->n_pending - held, last, r->mail.text, &used);
     if (used)
         memmove(s->pending, s->pending + used, s->n_pending - used);
     s->n_pending -= used;
-    r->text[n] = '\0';
+    r->mail.text[n] = '\0';
     return n;
 }
 
@@ -161,13 +161,13 @@ static void read_text(rg_request *r, rg_sample *s, bool ended)
 {
     rg_string text;
 
-    while (s->stop < 0 && rg_speller_next(r->spelling, &s->read_speller, s->ids, s->n_read, ended, &text)) {
+    while (s->stop < 0 && rg_speller_next(r->texts.spelling, &s->read_speller, s->ids, s->n_read, ended, &text)) {
         for (size_t i = 0; i < text.n && s->stop < 0; i++) {
             s->pending[s->n_pending++] = text.data[i];
-            s->stop = rg_stops_feed(r->stops, r->params.n_stop, s->read_stop_at, text.data[i]);
+            s->stop = rg_stops_feed(r->texts.stops, r->params.n_stop, s->read_stop_at, text.data[i]);
         }
         if (s->stop >= 0)
-            s->n_pending -= (size_t)r->stops[s->stop].n;
+            s->n_pending -= (size_t)r->texts.stops[s->stop].n;
     }
 }
 
@@ -189,7 +189,7 @@ static void give_id(rg_request *r, int i, rg_token *out)
         out->n_top = k;
     }
     out->n_text = give_text(r, s, false);
-    out->text = r->text;
+    out->text = r->mail.text;
 }
 
 static void give_end(rg_request *r, int i, rg_finish why, rg_token *out)
@@ -200,7 +200,7 @@ static void give_end(rg_request *r, int i, rg_finish why, rg_token *out)
     read_text(r, s, true);
     *out = (rg_token){ .sample = i, .id = -1, .logprob = NAN, .finish = why, .stop = s->stop, .stop_id = s->stop_id };
     out->n_text = give_text(r, s, true);
-    out->text = r->text;
+    out->text = r->mail.text;
 }
 
 /* The sample, among those with unread ids, of which the fewest ids were read: so answers advance side by side. */
@@ -242,42 +242,42 @@ bool rg_request_wait(rg_request *r, rg_token *out)
 
     if (got)
         return got > 0;
-    pthread_mutex_lock(&r->lock);
-    atomic_fetch_add(&r->n_asleep, 1);
+    pthread_mutex_lock(&r->mail.lock);
+    atomic_fetch_add(&r->mail.n_asleep, 1);
     while (!(got = rg_request_poll(r, out)))
-        pthread_cond_wait(&r->ready, &r->lock);
-    atomic_fetch_sub(&r->n_asleep, 1);
-    pthread_mutex_unlock(&r->lock);
+        pthread_cond_wait(&r->mail.ready, &r->mail.lock);
+    atomic_fetch_sub(&r->mail.n_asleep, 1);
+    pthread_mutex_unlock(&r->mail.lock);
     return got > 0;
 }
 
 static double since(const rg_request *r, uint64_t ns)
 {
-    return ns ? rg_seconds(atomic_load(&r->submitted_ns), ns) : 0;
+    return ns ? rg_seconds(atomic_load(&r->counts.submitted_ns), ns) : 0;
 }
 
 void rg_request_note_prefilled(rg_request *r, int32_t n)
 {
     n = n < r->params.n_prompt ? n : r->params.n_prompt;
-    if (n > atomic_load_explicit(&r->n_prefilled, memory_order_relaxed))
-        atomic_store_explicit(&r->n_prefilled, n, memory_order_relaxed);
+    if (n > atomic_load_explicit(&r->counts.n_prefilled, memory_order_relaxed))
+        atomic_store_explicit(&r->counts.n_prefilled, n, memory_order_relaxed);
 }
 
 rg_usage rg_request_used(const rg_request *r)
 {
-    rg_usage u = { .n_prompt = r->params.n_prompt, .n_cached = r->n_cached, .n_preempted = r->n_preempted,
-                   .n_prefilled = r->n_prefilled, .n_steps = r->n_steps,
-                   .n_drafted = r->n_drafted, .n_accepted = r->n_accepted,
-                   .uncached = (rg_uncached)atomic_load(&r->uncached) };
+    rg_usage u = { .n_prompt = r->params.n_prompt, .n_cached = r->counts.n_cached, .n_preempted = r->counts.n_preempted,
+                   .n_prefilled = r->counts.n_prefilled, .n_steps = r->counts.n_steps,
+                   .n_drafted = r->counts.n_drafted, .n_accepted = r->counts.n_accepted,
+                   .uncached = (rg_uncached)atomic_load(&r->counts.uncached) };
 
     for (int i = 0; i < r->n_ending; i++)
         u.n_output += atomic_load(&r->samples[i].n_ready);
     if (r->work->usage)
         r->work->usage(r, &u);
-    u.steps_s = 1e-9 * (double)atomic_load(&r->steps_ns);
-    u.limit_s = 1e-9 * (double)atomic_load(&r->limit_ns);
-    u.queue_s = since(r, atomic_load(&r->admitted_ns));
-    u.ttft_s = since(r, atomic_load(&r->first_ns));
-    u.total_s = since(r, atomic_load(&r->finished_ns));
+    u.steps_s = 1e-9 * (double)atomic_load(&r->counts.steps_ns);
+    u.limit_s = 1e-9 * (double)atomic_load(&r->counts.limit_ns);
+    u.queue_s = since(r, atomic_load(&r->counts.admitted_ns));
+    u.ttft_s = since(r, atomic_load(&r->counts.first_ns));
+    u.total_s = since(r, atomic_load(&r->counts.finished_ns));
     return u;
 }

@@ -126,13 +126,13 @@ static void carve_stops(rg_carver *c, rg_request *r, const rg_params *p)
         rg_stop_link(&stops[i]);
     }
     if (c->base)
-        r->stops = stops;
+        r->texts.stops = stops;
 }
 
 static bool prompt_shows(const rg_request *r)
 {
     for (int32_t i = 0; i < r->params.n_prompt; i++)
-        if (rg_spelling_shows(r->spelling, r->params.prompt[i]))
+        if (rg_spelling_shows(r->texts.spelling, r->params.prompt[i]))
             return true;
     return false;
 }
@@ -167,20 +167,21 @@ uint64_t rg_tenant_hash(const char *tenant)
 static void describe(rg_request *r, const rg_request_model *m)
 {
     atomic_init(&r->references, 1);
-    r->spelling = m->spelling ? m->spelling : &silence;
-    r->prompt_shows = prompt_shows(r);
+    r->texts.spelling = m->spelling ? m->spelling : &silence;
+    r->texts.prompt_shows = prompt_shows(r);
     for (int32_t i = 0; i < r->n_branches; i++)
-        r->samples[i].speller = r->samples[i].read_speller = rg_speller_begin(r->spelling, r->prompt_shows);
-    r->eos_ids = m->eos_ids;
-    r->n_eos = m->n_eos;
-    r->tenant = rg_tenant_hash(r->params.tenant);
-    r->weight = r->params.tenant_weight > 0 ? (double)r->params.tenant_weight : 1;
-    r->rope = m->config ? rg_config_rope(m->config, r->params.n_prompt + r->params.max_tokens) : 0;
-    r->adapter = m->adapter - 1;
-    r->salt = salt_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT ^ (uint64_t)m->adapter * ADAPTER_SALT;
+        r->samples[i].speller = r->samples[i].read_speller = rg_speller_begin(r->texts.spelling, r->texts.prompt_shows);
+    r->texts.eos_ids = m->eos_ids;
+    r->texts.n_eos = m->n_eos;
+    r->who.tenant = rg_tenant_hash(r->params.tenant);
+    r->who.weight = r->params.tenant_weight > 0 ? (double)r->params.tenant_weight : 1;
+    r->who.rope = m->config ? rg_config_rope(m->config, r->params.n_prompt + r->params.max_tokens) : 0;
+    r->who.adapter = m->adapter - 1;
+    r->who.salt = salt_of(r->params.cache_salt) ^ (uint64_t)r->who.rope * ROPE_SALT ^
+                  (uint64_t)m->adapter * ADAPTER_SALT;
     r->params.tenant = r->params.cache_salt = r->params.adapter = NULL;
     r->params.sampling.dry_breakers = NULL; /* what the engine keeps of them is r->breakers */
-    r->breakers = rg_breakers_ref(m->breakers);
+    r->texts.breakers = rg_breakers_ref(m->breakers);
 }
 
 static void carve_samples(rg_carver *c, rg_request *r, const rg_params *p, const rg_request_model *m,
@@ -242,7 +243,7 @@ static rg_request *carve_request(rg_carver *c, const rg_params *p, const rg_requ
         r->params.stop = NULL;
         r->params.stop_ids = stop_ids;
         r->params.sampling.bias = bias;
-        r->text = text;
+        r->mail.text = text;
         r->max_draft = z.max_draft;
         if (p->n_stop_ids)
             memcpy(stop_ids, p->stop_ids, (size_t)p->n_stop_ids * sizeof *stop_ids);
@@ -277,8 +278,8 @@ static bool start_grammars(rg_request *r, rg_error *err)
 
 rg_applicant rg_request_applicant(const rg_request *r)
 {
-    return (rg_applicant){ .tenant = r->tenant, .background = r->params.background, .n_ids = r->params.n_prompt,
-                           .state = r->state_part };
+    return (rg_applicant){ .tenant = r->who.tenant, .background = r->params.background, .n_ids = r->params.n_prompt,
+                           .state = r->turn.state_part };
 }
 
 int32_t rg_request_tokens_left(const rg_params *p, const rg_request_model *m)
@@ -313,11 +314,11 @@ static bool complete(rg_request *r, rg_error *err)
 {
     if (!start_grammars(r, err))
         return false;
-    if (pthread_mutex_init(&r->lock, NULL))
+    if (pthread_mutex_init(&r->mail.lock, NULL))
         return rg_fail_memory(err, 0);
-    if (!pthread_cond_init(&r->ready, NULL))
+    if (!pthread_cond_init(&r->mail.ready, NULL))
         return true;
-    pthread_mutex_destroy(&r->lock);
+    pthread_mutex_destroy(&r->mail.lock);
     return rg_fail_memory(err, 0);
 }
 
@@ -342,7 +343,7 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
     if (complete(r, err))
         return r;
     stop_grammars(r);
-    rg_breakers_unref(r->breakers);
+    rg_breakers_unref(r->texts.breakers);
     rg_free(r);
     return NULL;
 }
@@ -357,9 +358,9 @@ void rg_request_unref(rg_request *r)
     if (!r || atomic_fetch_sub_explicit(&r->references, 1, memory_order_acq_rel) > 1)
         return;
     stop_grammars(r);
-    rg_breakers_unref(r->breakers);
-    pthread_cond_destroy(&r->ready);
-    pthread_mutex_destroy(&r->lock);
+    rg_breakers_unref(r->texts.breakers);
+    pthread_cond_destroy(&r->mail.ready);
+    pthread_mutex_destroy(&r->mail.lock);
     rg_free(r);
 }
 

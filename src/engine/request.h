@@ -77,6 +77,53 @@ typedef struct rg_id_logprob { /* of an id of the prompt, as in rg_prompt_logpro
 
 typedef struct rg_work rg_work; /* work/work.h */
 
+typedef struct rg_mailbox { /* the reader's */
+    pthread_mutex_t lock;    /* only for its sleep */
+    pthread_cond_t ready;
+    atomic_int n_asleep;     /* readers in rg_request_wait: the engine wakes them only if there are any */
+    char *text;              /* the text of the event last given out */
+} rg_mailbox;
+
+typedef struct rg_request_texts { /* what ids show, and which of them end an answer */
+    const rg_spelling *spelling;
+    bool prompt_shows;       /* some of the prompt is text, so answers continue a text */
+    rg_stop *stops;          /* [n_stop] */
+    const int32_t *eos_ids;
+    int32_t n_eos;
+    rg_breakers *breakers;   /* of DRY; NULL: none */
+} rg_request_texts;
+
+typedef struct rg_request_owner { /* who asks, and whose state it may find */
+    uint64_t tenant, salt;   /* hashes */
+    double weight;           /* of the tenant */
+    int32_t adapter;         /* the number of its adapter, -1: none; part of salt */
+    int32_t rope;            /* the variant of ropes, by how long it may become; part of salt */
+    uint64_t deadline_ns;    /* 0: none */
+} rg_request_owner;
+
+typedef struct rg_request_counts { /* for rg_usage; any thread may read them */
+    atomic_int n_drafted, n_accepted, n_steps; /* ids of drafts, those accepted, and steps that drew ids */
+    atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
+    atomic_int n_prefilled;
+    atomic_int uncached;     /* rg_uncached, once admitted */
+    _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */
+    _Atomic uint64_t steps_ns, limit_ns;
+    uint64_t last_step;      /* the number of the latest step that is counted in these */
+} rg_request_counts;
+
+typedef struct rg_request_turn { /* the scheduler's own */
+    struct rg_request *next, *prev; /* in its list, */
+    int state;               /*   and in which; */
+    struct rg_request *queue_next; /* in its queue of fair.h; */
+    struct rg_share *share;  /* what its tenant holds, NULL: it is of the background; */
+    int32_t state_part;      /* the most state that it may need, in parts of RG_ADMISSION_ALL_STATE; */
+    bool was_ahead;          /* whether it was taken on its tenant's burst credit; */
+    int64_t n_prompt_left;   /* rows that its samples lacked before they draw, when the step began; */
+    uint64_t planned_in;     /* the step in which its prompts were planned last; */
+    bool gave_all;           /* whether it gave way as the only one of its tenant; */
+    int32_t n_claims, n_passed; /* how often others gave up state for it, and were let in while it waited for some */
+} rg_request_turn;
+
 struct rg_request {
     atomic_int references;
     atomic_bool cancelled;
@@ -96,38 +143,11 @@ struct rg_request {
     bool sees_ahead;         /* its rows see rows after them: what it gives is never computed row by row */
     bool is_told;            /* the samples' ids are those that are told, and no more those of their state */
     int32_t max_draft;       /* nodes of a draft; 0: it is not drafted for */
-    pthread_mutex_t lock;    /* only for the sleep of a reader */
-    pthread_cond_t ready;
-    atomic_int n_asleep;     /* readers in rg_request_wait: the engine wakes them only if there are any */
-    rg_stop *stops;          /* [n_stop] */
-    char *text;              /* the text of the event last given out */
-    const rg_spelling *spelling;
-    bool prompt_shows;       /* some of the prompt is text, so answers continue a text */
-    const int32_t *eos_ids;
-    int32_t n_eos;
-    rg_breakers *breakers;   /* of DRY; NULL: none */
-    atomic_int n_drafted, n_accepted, n_steps; /* ids of drafts, those accepted, and steps that drew ids */
-    atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
-    atomic_int n_prefilled;  /* as in rg_usage */
-    _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */
-    _Atomic uint64_t steps_ns, limit_ns; /* as in rg_usage */
-    uint64_t last_step;      /* the number of the latest step that is counted in these */
-    struct rg_request *next, *prev; /* the scheduler's queues */
-    struct rg_request *queue_next;   /* in its queue of fair.h */
-    uint64_t tenant, salt;          /* hashes: who asks, and whose prefixes it may find */
-    double weight;                  /* of the tenant */
-    int32_t adapter;                /* the number of its adapter, -1: none; part of salt */
-    int32_t rope;                   /* the variant of ropes, by how long it may become; part of salt */
-    int32_t state_part;             /* the most state that it may need, in parts of RG_ADMISSION_ALL_STATE */
-    uint64_t deadline_ns;           /* 0: none */
-    atomic_int uncached;            /* rg_uncached, once admitted */
-    int state;               /* the scheduler's: in which of its lists; */
-    bool was_ahead;          /*   whether it was taken on its tenant's burst credit; */
-    struct rg_share *share;  /*   what its tenant holds, NULL: it is of the background; */
-    int64_t n_prompt_left;   /*   rows that its samples lacked before they draw, when the step began; */
-    uint64_t planned_in;     /*   the step in which its prompts were planned last; */
-    bool gave_all;           /*   whether it gave way as the only one of its tenant; */
-    int32_t n_claims, n_passed; /* how often others gave up state for it, and were let in while it waited for some */
+    rg_mailbox mail;
+    rg_request_texts texts;
+    rg_request_owner who;
+    rg_request_counts counts;
+    rg_request_turn turn;
 };
 /* Checks params (NaN, ranges, ids within the vocabulary, prompt within max_seq_len; the rest by its kind of work) and
  * copies them.  max_tokens is
@@ -140,7 +160,7 @@ static inline uint64_t rg_request_scope(const rg_request *r, bool tenants_share)
 {
     const uint64_t spread = 0x9e3779b97f4a7c15u; /* a tenant whose salt is its own name is still itself */
 
-    return r->salt ^ (tenants_share ? 0 : r->tenant * spread);
+    return r->who.salt ^ (tenants_share ? 0 : r->who.tenant * spread);
 }
 uint64_t rg_tenant_hash(const char *tenant); /* NULL: nobody in particular */
 void rg_request_unref(rg_request *r);

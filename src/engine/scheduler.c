@@ -63,20 +63,20 @@ void rg_scheduler_free(rg_scheduler *s)
 
 static rg_request_list *list_of(rg_scheduler *s, const rg_request *r)
 {
-    RG_ASSERT(r->state == RG_LIST_WAITING || r->state == RG_LIST_RUNNING);
-    return r->state == RG_LIST_WAITING ? &s->waiting : &s->running;
+    RG_ASSERT(r->turn.state == RG_LIST_WAITING || r->turn.state == RG_LIST_RUNNING);
+    return r->turn.state == RG_LIST_WAITING ? &s->waiting : &s->running;
 }
 
 void rg_scheduler_unlink(rg_scheduler *s, rg_request *r)
 {
     rg_request_list *list = list_of(s, r);
 
-    *(r->prev ? &r->prev->next : &list->head) = r->next;
-    *(r->next ? &r->next->prev : &list->tail) = r->prev;
-    r->next = r->prev = NULL;
-    if (r->state == RG_LIST_WAITING)
+    *(r->turn.prev ? &r->turn.prev->turn.next : &list->head) = r->turn.next;
+    *(r->turn.next ? &r->turn.next->turn.prev : &list->tail) = r->turn.prev;
+    r->turn.next = r->turn.prev = NULL;
+    if (r->turn.state == RG_LIST_WAITING)
         s->n_waiting_ids -= r->params.n_prompt;
-    r->state = RG_LIST_NONE;
+    r->turn.state = RG_LIST_NONE;
     list->n--;
 }
 
@@ -94,12 +94,12 @@ void rg_scheduler_link(rg_scheduler *s, rg_request *r, int state)
     rg_request *after = list->tail;
 
     while (after && comes_before(r, after))
-        after = after->prev;
-    r->prev = after;
-    r->next = after ? after->next : list->head;
-    *(r->prev ? &r->prev->next : &list->head) = r;
-    *(r->next ? &r->next->prev : &list->tail) = r;
-    r->state = state;
+        after = after->turn.prev;
+    r->turn.prev = after;
+    r->turn.next = after ? after->turn.next : list->head;
+    *(r->turn.prev ? &r->turn.prev->turn.next : &list->head) = r;
+    *(r->turn.next ? &r->turn.next->turn.prev : &list->tail) = r;
+    r->turn.state = state;
     list->n++;
     if (state == RG_LIST_WAITING)
         s->n_waiting_ids += r->params.n_prompt;
@@ -107,8 +107,8 @@ void rg_scheduler_link(rg_scheduler *s, rg_request *r, int state)
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r)
 {
-    if (!r->share && !r->params.background)
-        r->share = rg_shares_join(&s->shares, r->tenant, r->weight);
+    if (!r->turn.share && !r->params.background)
+        r->turn.share = rg_shares_join(&s->shares, r->who.tenant, r->who.weight);
     rg_scheduler_link(s, r, RG_LIST_WAITING);
     rg_fair_add(s->fair, r);
 }
@@ -143,7 +143,7 @@ rg_request *rg_scheduler_running(const rg_scheduler *s, int i)
     rg_request *r = s->running.head;
 
     while (r && i-- > 0)
-        r = r->next;
+        r = r->turn.next;
     return r;
 }
 
@@ -166,14 +166,14 @@ static void remove_request(rg_scheduler *s, rg_request *r)
 
     for (int i = 0; i < r->n_branches; i++)
         rg_scheduler_drop(s, r, i);
-    if (r->state == RG_LIST_WAITING)
+    if (r->turn.state == RG_LIST_WAITING)
         rg_fair_remove(s->fair, r);
-    if (!r->admitted_ns)
+    if (!r->counts.admitted_ns)
         rg_admission_leave(s->admission, &who);
     rg_scheduler_unlink(s, r);
-    if (r->share)
-        rg_shares_leave(&s->shares, r->share);
-    r->share = NULL;
+    if (r->turn.share)
+        rg_shares_leave(&s->shares, r->turn.share);
+    r->turn.share = NULL;
     rg_request_unref(r);
 }
 
@@ -186,7 +186,7 @@ static rg_finish ends_now(const rg_request *r, uint64_t now)
         return RG_FINISH_NO_WEIGHTS;
     if (atomic_load_explicit(&r->not_finite, memory_order_relaxed))
         return RG_FINISH_NOT_FINITE;
-    return r->deadline_ns && now >= r->deadline_ns ? RG_FINISH_DEADLINE : RG_RUNNING;
+    return r->who.deadline_ns && now >= r->who.deadline_ns ? RG_FINISH_DEADLINE : RG_RUNNING;
 }
 
 static int reap_list(rg_scheduler *s, rg_request_list *list, bool all)
@@ -198,12 +198,12 @@ static int reap_list(rg_scheduler *s, rg_request_list *list, bool all)
         int n_samples = r->n_ending;
         rg_finish why = all ? RG_FINISH_CANCELLED : ends_now(r, now);
 
-        next = r->next;
+        next = r->turn.next;
         if (r->work->stop && (why == RG_FINISH_CANCELLED || why == RG_FINISH_DEADLINE))
             r->work->stop(r, why);
         for (int i = 0; i < n_samples && why != RG_RUNNING; i++)
             rg_request_end(r, i, why);
-        if (atomic_load(&r->n_ended) < n_samples)
+        if (atomic_load(&r->counts.n_ended) < n_samples)
             continue;
         if (rg_request_draws(r))
             rg_fair_learn(s->fair, r->samples[0].n_output);
@@ -230,9 +230,9 @@ static void check_shares(const rg_scheduler *s)
         int32_t n_seqs = 0, n_requests = 0;
 
         for (size_t k = 0; k < RG_LEN(lists); k++)
-            for (const rg_request *r = lists[k]->head; r; r = r->next) {
-                n_requests += r->share == t;
-                for (int i = 0; r->share == t && i < r->n_branches; i++)
+            for (const rg_request *r = lists[k]->head; r; r = r->turn.next) {
+                n_requests += r->turn.share == t;
+                for (int i = 0; r->turn.share == t && i < r->n_branches; i++)
                     n_seqs += rg_sample_n_seqs(&r->samples[i]);
             }
         RG_ASSERT(n_seqs == t->n_seqs && n_requests == t->n_requests);
@@ -244,8 +244,8 @@ static int32_t check_list(const rg_scheduler *s, const rg_request_list *list, in
     const rg_request *last = NULL;
     int32_t n = 0, n_held = 0;
 
-    for (const rg_request *r = list->head; r; last = r, r = r->next, n++) {
-        RG_ASSERT(r->state == state && r->prev == last && (!last || comes_before(last, r)));
+    for (const rg_request *r = list->head; r; last = r, r = r->turn.next, n++) {
+        RG_ASSERT(r->turn.state == state && r->turn.prev == last && (!last || comes_before(last, r)));
         for (int i = 0; i < r->n_branches; i++) {
             const rg_sample *a = &r->samples[i];
 

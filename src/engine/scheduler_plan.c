@@ -71,8 +71,8 @@ static void plan_rows(rg_planning *p, rg_request *r, int i, int32_t n, int32_t r
 static void plan_prompt_rows(rg_scheduler *s, rg_planning *p, rg_request *r, int i, int32_t n)
 {
     plan_rows(p, r, i, n, 0, true);
-    if (r->share)
-        rg_shares_serve(&s->shares, r->share, n);
+    if (r->turn.share)
+        rg_shares_serve(&s->shares, r->turn.share, n);
 }
 
 bool rg_scheduler_is_planned(const rg_scheduler *s, const rg_request *r, int i)
@@ -139,7 +139,7 @@ static void plan_answers(rg_scheduler *s, rg_planning *p)
     for (; k < s->n_ranked && has_rows_for_answers(p); k++) {
         const rg_ranked *e = &s->ranked[k];
 
-        if (e->request->state == RG_LIST_RUNNING && rg_sample_is_decoding(e->request, e->sample) &&
+        if (e->request->turn.state == RG_LIST_RUNNING && rg_sample_is_decoding(e->request, e->sample) &&
             !(again && rg_scheduler_is_planned(s, e->request, e->sample)))
             plan_answer(s, p, e->request, e->sample, true);
     }
@@ -148,7 +148,7 @@ static void plan_answers(rg_scheduler *s, rg_planning *p)
 
 static void plan_background(rg_scheduler *s, rg_planning *p)
 {
-    for (rg_request *r = s->running.head; r && has_rows_for_answers(p); r = r->next)
+    for (rg_request *r = s->running.head; r && has_rows_for_answers(p); r = r->turn.next)
         for (int i = 0; r->params.background && i < r->n_branches && has_rows_for_answers(p); i++)
             if (rg_sample_is_decoding(r, i))
                 plan_answer(s, p, r, i, true);
@@ -203,8 +203,8 @@ static bool plan_uncut(rg_scheduler *s, rg_planning *p, rg_request *r, int i, co
     if (!grow_uncut(s, r, a, w))
         return false;
     plan_add(p, &e);
-    if (r->share)
-        rg_shares_serve(&s->shares, r->share, e.took.rows);
+    if (r->turn.share)
+        rg_shares_serve(&s->shares, r->turn.share, e.took.rows);
     e.beside = true;
     e.took = (rg_row_budget){ 0 };
     if (a->beside)
@@ -273,13 +273,13 @@ static bool let_in(rg_scheduler *s, rg_request *r)
         if (!rg_scheduler_clear_background(s, r) && !rg_scheduler_claim_state(s, r, i))
             return false;
     if (s->held_up && s->held_up != r)
-        s->held_up->n_passed++;
-    r->was_ahead = is_ahead;
+        s->held_up->turn.n_passed++;
+    r->turn.was_ahead = is_ahead;
     rg_fair_take(s->fair, r);
-    if (!r->admitted_ns) {
+    if (!r->counts.admitted_ns) {
         rg_applicant who = rg_request_applicant(r);
 
-        atomic_store(&r->admitted_ns, rg_now_ns());
+        atomic_store(&r->counts.admitted_ns, rg_now_ns());
         s->n_prompt_rows += (uint64_t)r->params.n_prompt;
         rg_admission_begin(s->admission, &who);
     }
@@ -298,8 +298,8 @@ static bool may_begin(void *arg, const rg_request *r)
 {
     const beginning *b = arg;
 
-    if (b->before && (!r->share || r->share == b->before->share ||
-                      r->share->prompt_time > b->before->share->prompt_time))
+    if (b->before && (!r->turn.share || r->turn.share == b->before->turn.share ||
+                      r->turn.share->prompt_time > b->before->turn.share->prompt_time))
         return false;
     return rg_scheduler_may_pass(b->s, r) && rg_scheduler_may_have_seqs(b->s, r);
 }
@@ -310,14 +310,14 @@ static rg_request *next_waiting(rg_scheduler *s, const rg_planning *p, const rg_
     rg_request *r = rg_fair_first_of(s->fair, may_begin, &(beginning){ s, before });
 
     if (before)
-        return r && r->share ? r : NULL;
+        return r && r->turn.share ? r : NULL;
     return r || p->n ? r : rg_fair_first(s->fair);
 }
 
 /* Plan what there is room for of a request's prompts, after it was let in if it waits.  False: it found none. */
 static bool plan_or_block(rg_scheduler *s, rg_planning *p, rg_request *r)
 {
-    if ((r->state == RG_LIST_RUNNING || let_in(s, r)) && plan_prompts_of(s, p, r))
+    if ((r->turn.state == RG_LIST_RUNNING || let_in(s, r)) && plan_prompts_of(s, p, r))
         return true;
     rg_scheduler_block(s, r);
     return false;
@@ -348,7 +348,7 @@ static int32_t count_prompts(const rg_scheduler *s, int64_t *first_at)
     int32_t n = 0;
 
     *first_at = s->waiting.n ? 0 : -1;
-    for (const rg_request *r = s->running.tail; r; r = r->prev) {
+    for (const rg_request *r = s->running.tail; r; r = r->turn.prev) {
         int i = 0;
 
         while (i < r->n_branches && (!r->work->is_open(r, i) || rg_sample_is_decoding(r, i)))
@@ -358,7 +358,7 @@ static int32_t count_prompts(const rg_scheduler *s, int64_t *first_at)
         *first_at = r->samples[i].seq ? r->samples[i].seq->length : 0;
         n += !r->params.background;
     }
-    for (const rg_request *r = s->waiting.head; r && !r->params.background && n < s->options.max_seqs; r = r->next)
+    for (const rg_request *r = s->waiting.head; r && !r->params.background && n < s->options.max_seqs; r = r->turn.next)
         n++;
     return n;
 }
@@ -379,7 +379,7 @@ static rg_step_load count_answers(const rg_scheduler *s, int32_t most)
 {
     rg_step_load load = { 0 };
 
-    for (const rg_request *r = s->running.head; r; r = r->next)
+    for (const rg_request *r = s->running.head; r; r = r->turn.next)
         for (int i = 0; i < r->n_branches && load.n_rows < most; i++)
             if (rg_sample_is_decoding(r, i))
                 rg_step_load_add(&load, &s->time->facts, r->samples[i].seq->length, 1, 1);
@@ -425,8 +425,8 @@ static rg_request *next_ahead(const rg_scheduler *s, const rg_request *after, bo
 {
     rg_request *next = NULL;
 
-    for (rg_request *r = s->running.head; r; r = r->next)
-        if (r->was_ahead && r->params.background == background && (!after || is_shorter(after, r)) &&
+    for (rg_request *r = s->running.head; r; r = r->turn.next)
+        if (r->turn.was_ahead && r->params.background == background && (!after || is_shorter(after, r)) &&
             (!next || is_shorter(r, next)))
             next = r;
     return next;
@@ -438,9 +438,9 @@ static rg_request *next_prompt(const rg_scheduler *s, const rg_planning *p)
 {
     rg_request *next = NULL;
 
-    for (rg_request *r = s->running.head; r && r->share; r = r->next)
-        if (r->n_prompt_left && r->planned_in != s->n_steps && (!p->n || rg_scheduler_may_pass(s, r)) &&
-            (!next || r->share->prompt_time < next->share->prompt_time))
+    for (rg_request *r = s->running.head; r && r->turn.share; r = r->turn.next)
+        if (r->turn.n_prompt_left && r->turn.planned_in != s->n_steps && (!p->n || rg_scheduler_may_pass(s, r)) &&
+            (!next || r->turn.share->prompt_time < next->turn.share->prompt_time))
             next = r;
     return next;
 }
@@ -458,7 +458,7 @@ static bool plan_by_tenants(rg_scheduler *s, rg_planning *p, bool joins)
             room &= plan_or_block(s, p, waiting);
             continue;
         }
-        r->planned_in = s->n_steps;
+        r->turn.planned_in = s->n_steps;
         room &= plan_or_block(s, p, r);
     }
     return room;
@@ -484,7 +484,7 @@ static bool plan_background_prompts(rg_scheduler *s, rg_planning *p)
 {
     bool joins = s->forming || !s->options.static_batching, room = true;
 
-    for (rg_request *r = s->running.head; r && room && prompt_rows_left(p) > 0; r = r->next)
+    for (rg_request *r = s->running.head; r && room && prompt_rows_left(p) > 0; r = r->turn.next)
         if (r->params.background)
             room = plan_prompts_of(s, p, r);
     return room && (!joins || admit_waiting(s, p, true, false));
@@ -498,7 +498,7 @@ static void begin_step(rg_scheduler *s, rg_planning *p)
     rg_scheduler_count(s);
     rg_scheduler_rank(s);
     bool forked = false;
-    for (rg_request *r = s->running.head; r; r = r->next)
+    for (rg_request *r = s->running.head; r; r = r->turn.next)
         forked |= r->n_branches > 1 && rg_scheduler_fork(s, r);
     if (forked)
         rg_scheduler_rank(s);

@@ -43,15 +43,15 @@ static int32_t prompt_rows(const rg_request *r, int i)
 
 static void count_request(rg_request *r)
 {
-    rg_share *t = r->share;
+    rg_share *t = r->turn.share;
 
-    r->n_prompt_left = 0;
+    r->turn.n_prompt_left = 0;
     for (int i = 0; i < r->n_branches; i++) {
         t->n_wanted += seqs_lacking(r, i);
-        r->n_prompt_left += prompt_rows(r, i);
+        r->turn.n_prompt_left += prompt_rows(r, i);
         t->n_answers += rg_sample_is_decoding(r, i);
     }
-    t->n_prompt += r->n_prompt_left;
+    t->n_prompt += r->turn.n_prompt_left;
 }
 
 void rg_scheduler_count(rg_scheduler *s)
@@ -63,11 +63,11 @@ void rg_scheduler_count(rg_scheduler *s)
         t->is_blocked = false;
     }
     s->held_up = NULL;
-    for (rg_request *r = s->running.head; r; r = r->next)
-        if (r->share)
+    for (rg_request *r = s->running.head; r; r = r->turn.next)
+        if (r->turn.share)
             count_request(r);
-    for (rg_request *r = s->shares.n > 1 ? s->waiting.head : NULL; r; r = r->next)
-        if (r->share)
+    for (rg_request *r = s->shares.n > 1 ? s->waiting.head : NULL; r; r = r->turn.next)
+        if (r->turn.share)
             count_request(r);
     for (rg_share *t = s->shares.first; t; t = t->next)
         if (t->n_prompt && !t->had_prompts)
@@ -90,11 +90,11 @@ void rg_scheduler_rank(rg_scheduler *s)
 
     for (rg_share *t = s->shares.first; t; t = t->next)
         t->n_ranked = 0;
-    for (rg_request *r = s->running.head; r; r = r->next)
-        for (int i = 0; r->share && i < r->n_branches; i++)
+    for (rg_request *r = s->running.head; r; r = r->turn.next)
+        for (int i = 0; r->turn.share && i < r->n_branches; i++)
             if (rg_sample_is_active(&r->samples[i]))
                 s->ranked[n++] = (rg_ranked){ .request = r, .sample = i,
-                                              .at = ++r->share->n_ranked / r->share->weight };
+                                              .at = ++r->turn.share->n_ranked / r->turn.share->weight };
     s->n_ranked = n;
     for (int32_t size = 1; size < n && s->shares.n > 1; size *= 2)
         for (int32_t from = 0; from + size < n; from += 2 * size)
@@ -105,7 +105,7 @@ void rg_scheduler_rank(rg_scheduler *s)
  * together. */
 static bool can_give(const rg_ranked *e, const rg_request *r)
 {
-    return e->request->state == RG_LIST_RUNNING && rg_sample_is_active(&e->request->samples[e->sample]) &&
+    return e->request->turn.state == RG_LIST_RUNNING && rg_sample_is_active(&e->request->samples[e->sample]) &&
            (e->request != r || !r->work->together);
 }
 
@@ -163,8 +163,8 @@ static int32_t seqs_given(const rg_request *r, int i)
 /* Whose state is in plain memory: it computes again. */
 static bool drop_swapped(rg_scheduler *s, const rg_share *giver)
 {
-    for (rg_request *w = s->waiting.tail; w; w = w->prev)
-        for (int i = w->n_branches - 1; w->share == giver && i >= 0; i--)
+    for (rg_request *w = s->waiting.tail; w; w = w->turn.prev)
+        for (int i = w->n_branches - 1; w->turn.share == giver && i >= 0; i--)
             if (w->samples[i].seq) {
                 rg_scheduler_drop(s, w, i);
                 return true;
@@ -175,7 +175,7 @@ static bool drop_swapped(rg_scheduler *s, const rg_share *giver)
 /* Take a sequence for r from the tenant that holds the most.  False: by the rule, none gives. */
 bool rg_scheduler_claim_seq(rg_scheduler *s, const rg_request *r)
 {
-    const rg_share *t = r->share, *giver = t ? rg_shares_most_seqs(&s->shares, t) : NULL;
+    const rg_share *t = r->turn.share, *giver = t ? rg_shares_most_seqs(&s->shares, t) : NULL;
 
     if (!giver)
         return false;
@@ -184,7 +184,7 @@ bool rg_scheduler_claim_seq(rg_scheduler *s, const rg_request *r)
     for (int32_t k = s->n_ranked - 1; k >= 0; k--) {
         const rg_ranked *e = &s->ranked[k];
 
-        if (e->request->share != giver || !can_give(e, r))
+        if (e->request->turn.share != giver || !can_give(e, r))
             continue;
         if (rg_share_may_claim(t, t->n_seqs, 1, giver, giver->n_seqs, seqs_given(e->request, e->sample))) {
             give(s, e->request, e->sample, RG_PREEMPT_RECOMPUTE);
@@ -213,12 +213,12 @@ bool rg_scheduler_may_have_seqs(const rg_scheduler *s, const rg_request *r)
 {
     int i = 0, n;
 
-    if (!r->share || rg_scheduler_may_clear(s, r))
+    if (!r->turn.share || rg_scheduler_may_clear(s, r))
         return true;
     while (i < r->n_branches - 1 && !r->work->is_open(r, i))
         i++;
     n = r->work->together && !r->samples[i].seq ? r->n_branches : seqs_lacking(r, i);
-    return !n || are_there(s, r->share, n);
+    return !n || are_there(s, r->turn.share, n);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -240,9 +240,9 @@ static void count_blocks(rg_scheduler *s)
         t->n_blocks = 0;
         t->was_asked = false;
     }
-    for (const rg_request *r = s->running.head; r; r = r->next)
-        for (int i = 0; r->share && i < r->n_branches; i++)
-            r->share->n_blocks += blocks_of(&r->samples[i]);
+    for (const rg_request *r = s->running.head; r; r = r->turn.next)
+        for (int i = 0; r->turn.share && i < r->n_branches; i++)
+            r->turn.share->n_blocks += blocks_of(&r->samples[i]);
 }
 
 /* What becomes free with this sample: of samples that hold state together all with the first, nothing with others. */
@@ -261,7 +261,7 @@ static int64_t blocks_given(const rg_request *r, int i)
  * needs, and leaves.  Somebody who needs little need not wait until a long answer ends. */
 static bool may_give_all(const rg_share *t, int64_t n, const rg_share *giver, const rg_request *r, int64_t here)
 {
-    return here == giver->n_blocks && !r->gave_all &&
+    return here == giver->n_blocks && !r->turn.gave_all &&
            rg_share_may_claim(t, 2 * t->n_blocks, 2 * n, giver, giver->n_blocks, 0);
 }
 
@@ -269,20 +269,20 @@ static bool may_give_all(const rg_share *t, int64_t n, const rg_share *giver, co
  * rule there are not as many. */
 static bool go_through(rg_scheduler *s, const rg_request *r, const rg_share *giver, int64_t n, bool gives)
 {
-    const int64_t own = r->share->n_blocks, theirs = giver->n_blocks;
+    const int64_t own = r->turn.share->n_blocks, theirs = giver->n_blocks;
     int64_t given = 0;
 
     for (int32_t k = s->n_ranked - 1; k >= 0 && given < n; k--) {
         const rg_ranked *e = &s->ranked[k];
-        int64_t here = e->request->share == giver && can_give(e, r) ? blocks_given(e->request, e->sample) : 0;
+        int64_t here = e->request->turn.share == giver && can_give(e, r) ? blocks_given(e->request, e->sample) : 0;
 
         if (!here)
             continue;
         given += here;
-        if (!rg_share_may_claim(r->share, own, n, giver, theirs, given) &&
-            !may_give_all(r->share, n, giver, e->request, here))
+        if (!rg_share_may_claim(r->turn.share, own, n, giver, theirs, given) &&
+            !may_give_all(r->turn.share, n, giver, e->request, here))
             return false;
-        e->request->gave_all |= gives && given == theirs;
+        e->request->turn.gave_all |= gives && given == theirs;
         if (gives)
             give(s, e->request, e->sample, s->options.preempt);
     }
@@ -294,10 +294,10 @@ static bool claim_blocks(rg_scheduler *s, const rg_request *r, int64_t n)
 {
     rg_share *giver;
 
-    if (!r->share || s->shares.n < 2)
+    if (!r->turn.share || s->shares.n < 2)
         return false;
     count_blocks(s);
-    for (int k = 0; k < MAX_ASKED && (giver = rg_shares_most_blocks(&s->shares, r->share)); k++) {
+    for (int k = 0; k < MAX_ASKED && (giver = rg_shares_most_blocks(&s->shares, r->turn.share)); k++) {
         if (go_through(s, r, giver, n, false))
             return go_through(s, r, giver, n, true);
         giver->was_asked = true;
@@ -309,9 +309,9 @@ bool rg_scheduler_claim_state(rg_scheduler *s, rg_request *r, int i)
 {
     int64_t n = (r->work->target(r, i) + RG_BLOCK - 1) / RG_BLOCK + 2;
 
-    if (r->n_claims >= MAX_CLAIMS || !claim_blocks(s, r, r->work->together ? n * r->n_branches : n))
+    if (r->turn.n_claims >= MAX_CLAIMS || !claim_blocks(s, r, r->work->together ? n * r->n_branches : n))
         return false;
-    r->n_claims++;
+    r->turn.n_claims++;
     return true;
 }
 
@@ -327,7 +327,7 @@ static int32_t rank_of(const rg_scheduler *s, const rg_request *r, int i)
 /* A sample that got its state in this step, and is not planned. */
 static bool take_from_new(rg_scheduler *s, const rg_request *r, int i)
 {
-    for (rg_request *v = s->running.tail; v; v = v->prev)
+    for (rg_request *v = s->running.tail; v; v = v->turn.prev)
         for (int k = v->n_branches - 1; k >= 0; k--) {
             const rg_ranked e = { .request = v, .sample = k };
 
@@ -349,7 +349,7 @@ static bool take_from_behind(rg_scheduler *s, const rg_request *r, int i, bool a
     for (int32_t k = s->n_ranked - 1; k > own; k--) {
         const rg_ranked *e = &s->ranked[k];
 
-        if (!can_give(e, r) || (!any && e->request->share != r->share) ||
+        if (!can_give(e, r) || (!any && e->request->turn.share != r->turn.share) ||
             rg_scheduler_is_planned(s, e->request, e->sample))
             continue;
         give(s, e->request, e->sample, s->options.preempt);
@@ -389,9 +389,9 @@ bool rg_scheduler_make_room(rg_scheduler *s, rg_request *r, int i)
 
 void rg_scheduler_block(rg_scheduler *s, rg_request *r)
 {
-    if (!r->share)
+    if (!r->turn.share)
         return;
-    r->share->is_blocked = true;
+    r->turn.share->is_blocked = true;
     if (s->held_up)
         return;
     s->held_up = r;
@@ -401,10 +401,11 @@ void rg_scheduler_block(rg_scheduler *s, rg_request *r)
 bool rg_scheduler_may_pass(const rg_scheduler *s, const rg_request *r)
 {
     const rg_request *h = s->held_up;
+    const rg_share *own = r->turn.share;
 
-    if (!h || !r->share)
+    if (!h || !own)
         return true;
-    if (r->share->is_blocked || h->n_passed >= MAX_PASSED)
+    if (own->is_blocked || h->turn.n_passed >= MAX_PASSED)
         return false;
-    return (double)r->share->n_blocks * h->share->weight <= (double)h->share->n_blocks * r->share->weight;
+    return (double)own->n_blocks * h->turn.share->weight <= (double)h->turn.share->n_blocks * own->weight;
 }

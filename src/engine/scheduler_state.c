@@ -13,8 +13,8 @@ enum { SWAP_FROM = 4 * RG_BLOCK }; /* positions; where the machine was not measu
 static void put_back(rg_scheduler *s, const rg_request *r, rg_seq *q)
 {
     s->idle[s->n_idle++] = q;
-    if (r->share)
-        r->share->n_seqs--;
+    if (r->turn.share)
+        r->turn.share->n_seqs--;
 }
 
 /* False: it had none. */
@@ -67,7 +67,7 @@ void rg_scheduler_swap_or_drop(rg_scheduler *s, rg_request *r, int i, rg_preempt
 
 bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
 {
-    if (!r || r->state != RG_LIST_RUNNING)
+    if (!r || r->turn.state != RG_LIST_RUNNING)
         return false;
     rg_scheduler_unplan(s, r, -1);
     if (r->work->together)
@@ -77,7 +77,7 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
             rg_scheduler_swap_or_drop(s, r, i, how);
     rg_scheduler_unlink(s, r);
     rg_scheduler_add(s, r);
-    atomic_fetch_add_explicit(&r->n_preempted, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&r->counts.n_preempted, 1, memory_order_relaxed);
     s->n_preempted++;
     return true;
 }
@@ -98,11 +98,11 @@ bool rg_scheduler_clear_background(rg_scheduler *s, const rg_request *r)
  * must have one, a waiting request that is swapped out computes again; one of the background does so in any case. */
 static rg_seq *take_seq(rg_scheduler *s, const rg_request *r, bool must)
 {
-    if (r->share && !must && s->n_idle && !rg_shares_may_take(&s->shares, r->share, s->n_idle))
+    if (r->turn.share && !must && s->n_idle && !rg_shares_may_take(&s->shares, r->turn.share, s->n_idle))
         return NULL;
     if (!s->n_idle && !rg_scheduler_may_clear(s, r))
         (void)rg_scheduler_claim_seq(s, r);
-    for (rg_request *w = s->waiting.tail; !s->n_idle && w && w != r; w = w->prev) {
+    for (rg_request *w = s->waiting.tail; !s->n_idle && w && w != r; w = w->turn.prev) {
         if (!must && (r->params.background || !w->params.background))
             break;
         for (int i = 0; i < w->n_branches; i++)
@@ -110,9 +110,9 @@ static rg_seq *take_seq(rg_scheduler *s, const rg_request *r, bool must)
     }
     if (!s->n_idle)
         return NULL;
-    if (r->share) {
-        r->share->n_seqs++;
-        r->share->n_wanted -= r->share->n_wanted > 0;
+    if (r->turn.share) {
+        r->turn.share->n_seqs++;
+        r->turn.share->n_wanted -= r->turn.share->n_wanted > 0;
     }
     return s->idle[--s->n_idle];
 }
@@ -133,8 +133,8 @@ static bool take_beside(rg_scheduler *s, const rg_request *r, rg_sample *a, bool
     a->beside = take_seq(s, r, must);
     if (!a->beside)
         return false;
-    a->beside->rope = r->rope;
-    a->beside->adapter = r->adapter;
+    a->beside->rope = r->who.rope;
+    a->beside->adapter = r->who.adapter;
     if (r->is_scratch)
         rg_seq_scratch(a->beside);
     return true;
@@ -147,8 +147,8 @@ static int32_t match_prefix(rg_scheduler *s, rg_request *r, int i, rg_uncached *
     int32_t n_most = r->is_scratch || r->params.uncached ? 0 : r->work->cacheable(r, i);
 
     *uncached = RG_UNCACHED_OFF;
-    q->rope = r->rope;
-    q->adapter = r->adapter;
+    q->rope = r->who.rope;
+    q->adapter = r->who.adapter;
     q->salt = rg_request_scope(r, s->options.share_prefixes);
     if (r->is_scratch)
         rg_seq_scratch(q);
@@ -159,9 +159,9 @@ static void note_cached(rg_scheduler *s, rg_request *r, int32_t n_found, rg_unca
 {
     s->n_cached += (uint64_t)n_found;
     rg_request_note_prefilled(r, n_found);
-    if (!r->admitted_ns) {
-        r->n_cached = n_found;
-        r->uncached = (int)uncached;
+    if (!r->counts.admitted_ns) {
+        r->counts.n_cached = n_found;
+        r->counts.uncached = (int)uncached;
     }
 }
 

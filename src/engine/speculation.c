@@ -196,7 +196,7 @@ static void add_asking(rg_speculation *s, const rg_planned *p, int i)
 static bool ends_with(const rg_request *r, int32_t id)
 {
     return rg_ids_have(r->params.stop_ids, r->params.n_stop_ids, id) ||
-           (!r->params.sampling.ignore_eos && rg_ids_have(r->eos_ids, r->n_eos, id));
+           (!r->params.sampling.ignore_eos && rg_ids_have(r->texts.eos_ids, r->texts.n_eos, id));
 }
 
 /* Drop the nodes that cannot be accepted. */

@@ -518,7 +518,7 @@ static void check_answer(const live *l, int k, rg_finish finish)
     const answer *a = &l->want->item[k];
 
     if (finish == RG_FINISH_CANCELLED || finish == RG_FINISH_DEADLINE) {
-        assert_true(l->cancelled || l->r->deadline_ns);
+        assert_true(l->cancelled || l->r->who.deadline_ns);
         return;
     }
     if (l->want->tied)
@@ -609,8 +609,8 @@ static void run_random(const mix *m, bool use_prefixes, rg_preempt preempt, int 
         rg_loop_step(loop);
         rg_loop_check(loop);
         for (int i = 0; i < MAX_LIVE; i++) {
-            n_again += lives[i].r && lives[i].want && atomic_load(&lives[i].r->n_preempted) == 1;
-            n_tied += lives[i].want && lives[i].want->tied && atomic_load(&lives[i].r->n_ended);
+            n_again += lives[i].r && lives[i].want && atomic_load(&lives[i].r->counts.n_preempted) == 1;
+            n_tied += lives[i].want && lives[i].want->tied && atomic_load(&lives[i].r->counts.n_ended);
             n_done += lives[i].r && live_read(&lives[i]);
             any |= lives[i].r != NULL;
         }

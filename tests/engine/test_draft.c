@@ -244,7 +244,7 @@ static void tenants_have_scopes_of_their_own(void **state)
             assert_ok(r, err);
             scopes[n++] = rg_draft_scope(r);
             if (names[k]) /* a client that knows the hash could else choose a salt that leads into another's scope */
-                assert_true(r->salt != rg_hash(names[k], strlen(names[k]), 0));
+                assert_true(r->who.salt != rg_hash(names[k], strlen(names[k]), 0));
             rg_request_unref(r);
         }
     for (size_t i = 0; i < n; i++)

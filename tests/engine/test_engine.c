@@ -192,7 +192,7 @@ static void check_embedding(const live *l, rg_finish finish)
         assert_memory_equal(rg_embedding_result(l->r, &n), l->embedding, sizeof l->embedding);
     else
         assert_true((finish == RG_FINISH_CANCELLED && l->cancelled) ||
-                    (finish == RG_FINISH_DEADLINE && l->r->deadline_ns));
+                    (finish == RG_FINISH_DEADLINE && l->r->who.deadline_ns));
 }
 
 /* Read what is there and compare.  True: it has ended. */
@@ -218,7 +218,8 @@ static bool live_read(live *l)
             if (l->r->params.sampling.n_logprobs >= 0)
                 assert_memory_equal(&t.logprob, &e->logprobs[l->seen[t.sample]], sizeof(float));
             l->seen[t.sample]++;
-        } else if ((t.finish != RG_FINISH_CANCELLED || !l->cancelled) && !(t.finish == RG_FINISH_DEADLINE && l->r->deadline_ns)) {
+        } else if ((t.finish != RG_FINISH_CANCELLED || !l->cancelled) &&
+                   !(t.finish == RG_FINISH_DEADLINE && l->r->who.deadline_ns)) {
             assert_int_equal(l->seen[t.sample], e->n);
             assert_int_equal(t.finish, e->finish);
         }
@@ -363,7 +364,7 @@ static int n_preempted_in_front(const live *lives, bool *background_holds)
         const rg_request *r = lives[i].r;
 
         if (r && !r->params.background)
-            n += atomic_load(&r->n_preempted);
+            n += atomic_load(&r->counts.n_preempted);
         for (int k = 0; r && r->params.background && k < r->params.n_samples; k++)
             *background_holds |= r->samples[k].seq && r->samples[k].seq->n_blocks;
     }
@@ -573,9 +574,9 @@ static void who_comes_first_is_served_first(void **state)
         assert_ok(r[i], err);
     }
     assert_true(run_to_end(&mixes[0], r, 5).n_preempted > 0); /* each needs 10 blocks of 14 in the end */
-    assert_int_equal(r[0]->n_preempted, 0);
+    assert_int_equal(r[0]->counts.n_preempted, 0);
     for (int i = 1; i < 5; i++)
-        assert_true(r[0]->finished_ns <= r[i]->finished_ns);
+        assert_true(r[0]->counts.finished_ns <= r[i]->counts.finished_ns);
     for (int i = 0; i < 5; i++)
         rg_request_unref(r[i]);
 }

@@ -52,12 +52,12 @@ static void tenants_share_alike(void **state)
 
         r = request_of(names[t], 0, n, 40);
         r->id = (uint64_t)i + 1;
-        keys[t] = r->tenant;
+        keys[t] = r->who.tenant;
         rg_fair_add(f, r);
         rg_fair_check(f);
     }
     while ((r = rg_fair_first(f))) {
-        int t = r->tenant == keys[0] ? 0 : r->tenant == keys[1] ? 1 : 2;
+        int t = r->who.tenant == keys[0] ? 0 : r->who.tenant == keys[1] ? 1 : 2;
 
         assert_ptr_equal(rg_fair_first(f), r);
         rg_fair_take(f, r);
@@ -181,7 +181,7 @@ static void priority_then_arrival(void **state)
         rg_fair_add(f, r);
     }
     back->id = 100;
-    atomic_store(&back->admitted_ns, 1); /* it ran, and was preempted */
+    atomic_store(&back->counts.admitted_ns, 1); /* it ran, and was preempted */
     rg_fair_add(f, back);
     assert_ptr_equal(rg_fair_first(f), back);
     rg_fair_remove(f, back);
@@ -309,7 +309,7 @@ static void submit(const world *w, rg_request *r)
 
 static bool is_over(const rg_request *r)
 {
-    return atomic_load(&r->n_ended) == r->params.n_samples;
+    return atomic_load(&r->counts.n_ended) == r->params.n_samples;
 }
 
 /* In the background: behind everybody whenever they came, in order of arrival, and anywhere out of the queue again. */
@@ -385,14 +385,14 @@ static void the_background_gives_way(void **state)
         rg_loop_step(w.loop);
         rg_loop_step(w.loop); /* 96 rows a step */
         for (int i = 0; i < 2; i++)
-            assert_true(atomic_load(&front[i]->admitted_ns) && holds_state(front[i]));
+            assert_true(atomic_load(&front[i]->counts.admitted_ns) && holds_state(front[i]));
         while (!is_over(front[0]) || !is_over(front[1])) {
             rg_loop_step(w.loop);
             rg_loop_check(w.loop);
-            assert_true(!atomic_load(&front[0]->n_preempted) && !atomic_load(&front[1]->n_preempted));
+            assert_true(!atomic_load(&front[0]->counts.n_preempted) && !atomic_load(&front[1]->counts.n_preempted));
         }
         for (int i = 0; i < 3; i++)
-            n_back += atomic_load(&back[i]->n_preempted);
+            n_back += atomic_load(&back[i]->counts.n_preempted);
         assert_true(n_back > 0);
         while (rg_loop_step(w.loop))
             rg_loop_check(w.loop);
@@ -580,7 +580,8 @@ static void who_goes_ahead_waits_for_no_prompt(void **state)
     for (int i = 0; i < 3; i++)
         rg_loop_step(w.loop);
     rg_loop_check(w.loop);
-    assert_true(atomic_load(&other->first_ns) && !atomic_load(&same->first_ns) && !atomic_load(&comes->first_ns));
+    assert_true(atomic_load(&other->counts.first_ns) && !atomic_load(&same->counts.first_ns) &&
+                !atomic_load(&comes->counts.first_ns));
     while (rg_loop_step(w.loop))
         rg_loop_check(w.loop);
     close_made_up(&w);
@@ -759,7 +760,7 @@ static void static_batches_wait_for_each_other(void **state)
         while (!is_over(r[first]) || !is_over(r[first + 1]) || !is_over(r[first + 2])) {
             assert_true(rg_loop_step(w.loop));
             for (int i = first + 3; i < 6; i++)
-                assert_int_equal(atomic_load(&r[i]->admitted_ns), 0);
+                assert_int_equal(atomic_load(&r[i]->counts.admitted_ns), 0);
         }
     }
     close_world(&w);

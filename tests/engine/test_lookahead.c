@@ -240,7 +240,7 @@ static int run_case(const test_model *t, rg_drafter *d, int32_t max_draft, const
         n_steps++;
     assert_int_equal(r->samples[0].n_output, n_want);
     assert_memory_equal(r->samples[0].ids, want, (size_t)n_want * sizeof *want);
-    assert_true(r->n_accepted <= r->n_drafted);
+    assert_true(r->counts.n_accepted <= r->counts.n_drafted);
     *n_output = n_want;
     rg_request_unref(r);
     rg_loop_free(l);

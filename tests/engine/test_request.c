@@ -129,7 +129,7 @@ static void everything_is_copied(void **state)
     assert_int_equal(r->params.prompt[0], 1);
     assert_int_equal(r->params.stop_ids[0], 9);
     assert_int_equal(r->params.sampling.bias[0].id, 4);
-    assert_string_equal(r->stops[0].text, "stop");
+    assert_string_equal(r->texts.stops[0].text, "stop");
     rg_request_ref(r);
     rg_request_unref(r);
     rg_request_unref(r);
@@ -188,7 +188,7 @@ static void ends_are_not_part_of_the_output(void **state)
     assert_int_equal(rg_request_append(r, 1, 42, 0, NULL), RG_FINISH_STOP);
     assert_int_equal(rg_request_append(r, 2, 'a', 0, NULL), RG_RUNNING);
     assert_int_equal(rg_request_append(r, 2, 'b', 0, NULL), RG_FINISH_LENGTH);
-    assert_true(r->finished_ns > 0 && r->first_ns > 0);
+    assert_true(r->counts.finished_ns > 0 && r->counts.first_ns > 0);
     assert_int_equal(r->samples[0].n_output, 0);
     assert_int_equal(r->samples[1].n_output, 1);
     assert_int_equal(rg_request_tokens(r, 2)[4], 'b');

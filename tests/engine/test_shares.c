@@ -98,7 +98,7 @@ static void step(const world *w)
 
 static bool is_over(const rg_request *r)
 {
-    return atomic_load(&r->n_ended) == r->params.n_samples;
+    return atomic_load(&r->counts.n_ended) == r->params.n_samples;
 }
 
 static int n_output(const rg_request *r)
@@ -143,7 +143,7 @@ static void check_newcomer(const mix *m, const crowd *c, const rg_loop_options *
             step(&w);
         assert_int_equal(n_output(r), n + 1);
     }
-    assert_true(is_over(r) && !atomic_load(&r->n_preempted));
+    assert_true(is_over(r) && !atomic_load(&r->counts.n_preempted));
     check_ids(m, r, &few);
     rg_request_unref(r);
     while (rg_loop_step(w.loop))
@@ -200,7 +200,7 @@ static void a_newcomer_finds_memory(void **state)
                 step(&w);
                 assert_int_equal(n_output(r), n + 1);
             }
-            assert_true(is_over(r) && !atomic_load(&r->n_preempted));
+            assert_true(is_over(r) && !atomic_load(&r->counts.n_preempted));
             while (rg_loop_step(w.loop))
                 rg_loop_check(w.loop);
             for (int k = 0; k < crowds[i].n_requests; k++) {
@@ -240,7 +240,7 @@ static void ask_again(const world *w, greedy *g, rg_rng *rng)
             check_ids(w->m, r, &g->was[i]);
             g->n_given += n_output(r);
             g->n_prompt += r->params.n_prompt;
-            g->n_preempted += atomic_load(&r->n_preempted);
+            g->n_preempted += atomic_load(&r->counts.n_preempted);
             g->n_ended++;
             rg_request_unref(r);
             g->r[i] = NULL;
@@ -440,7 +440,7 @@ static void even_shares_rest(void **state)
         for (int i = 0; i < 128; i++) {
             what.first = i;
             check_ids(&roomy, r[i], &what);
-            assert_true(is_over(r[i]) && atomic_load(&r[i]->n_preempted) <= 1);
+            assert_true(is_over(r[i]) && atomic_load(&r[i]->counts.n_preempted) <= 1);
             rg_request_unref(r[i]);
         }
         close_world(&w);

@@ -94,9 +94,9 @@ static void ask(rg_loop *l, int32_t id, knowing *a, knowing *b, counted *sum)
         rg_loop_check(l);
     assert_int_equal(r->samples[0].n_output, N_OUTPUT);
     assert_memory_equal(r->samples[0].ids, ids + N_PROMPT, N_OUTPUT * sizeof *ids);
-    sum->n_steps += r->n_steps;
-    sum->n_drafted += r->n_drafted;
-    sum->n_accepted += r->n_accepted;
+    sum->n_steps += r->counts.n_steps;
+    sum->n_drafted += r->counts.n_drafted;
+    sum->n_accepted += r->counts.n_accepted;
     rg_request_unref(r);
 }
 
@@ -267,7 +267,7 @@ static void answer_by_chance(const mix *m, rg_verify verify, int first, int n, r
                                                                                       : RG_PREEMPT_RECOMPUTE);
     }
     for (int i = 0; i < n; i++) {
-        assert_true(r[i]->n_accepted > 0);
+        assert_true(r[i]->counts.n_accepted > 0);
         for (int k = 0; k < r[i]->params.n_samples; k++) {
             assert_int_equal(r[i]->samples[k].n_output, N_ANSWER);
             memcpy(ids[i][k], r[i]->samples[k].ids, sizeof ids[i][k]);
@@ -382,7 +382,8 @@ static void jacobi_goes_on_behind_a_block(void **state)
             rg_loop_check(l);
         const counted want = iterate(&short_mix, ids, N_PROMPT, SIZE);
         assert_memory_equal(r->samples[0].ids, ids + N_PROMPT, N_OUTPUT * sizeof *ids);
-        assert_true(r->n_steps == want.n_steps && r->n_drafted == want.n_drafted && r->n_accepted == want.n_accepted);
+        assert_true(r->counts.n_steps == want.n_steps && r->counts.n_drafted == want.n_drafted &&
+                    r->counts.n_accepted == want.n_accepted);
         all.n_steps += want.n_steps;
         all.n_accepted += want.n_accepted;
         all.n_drafted += want.n_drafted;

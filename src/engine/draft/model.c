@@ -111,7 +111,7 @@ static void settle(small_model *m, const rg_draft_ask *a)
     f->n_fed = 0;
     if (q->length)
         return;
-    q->rope = a->request->rope;
+    q->rope = a->request->who.rope;
     q->salt = rg_draft_scope(a->request);
     rg_seq_match(m->states, q, a->ids, a->n_ids, NULL);
 }

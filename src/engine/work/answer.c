@@ -224,8 +224,8 @@ static bool take_ids(rg_work_step *s, int i)
     rg_finish finish = RG_RUNNING;
 
     /* Counted before the reader sees an end. */
-    atomic_fetch_add_explicit(&r->n_steps, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&r->n_drafted, draft ? rg_draft_guesses(draft) : 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&r->counts.n_steps, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&r->counts.n_drafted, draft ? rg_draft_guesses(draft) : 0, memory_order_relaxed);
     for (;;) {
         const rg_drawn *d = &s->drawn[at + node];
         bool judged = n < n_path && s->judged; /* the guess stands, whatever was drawn */
@@ -245,7 +245,7 @@ static bool take_ids(rg_work_step *s, int i)
         if (n == n_path || finish != RG_RUNNING)
             break;
         node = path[n++];
-        atomic_fetch_add_explicit(&r->n_accepted, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&r->counts.n_accepted, 1, memory_order_relaxed);
     }
     if (draft)
         keep_path(s, i, path, n);

@@ -295,8 +295,9 @@ static void tell(rg_request *r, int k, rg_finish why)
     }
     rg_beam_ids_copy(b, &part_of(r)->places[k], &h->is, h->n);
     s->n_output = h->n;
-    s->stop_id = h->end >= 0 && rg_ids_have(r->params.stop_ids, r->params.n_stop_ids, h->end) &&
-                 (r->params.sampling.ignore_eos || !rg_ids_have(r->eos_ids, r->n_eos, h->end)) ? h->end : -1;
+    bool is_eos = !r->params.sampling.ignore_eos && rg_ids_have(r->texts.eos_ids, r->texts.n_eos, h->end);
+    bool is_stop_id = h->end >= 0 && rg_ids_have(r->params.stop_ids, r->params.n_stop_ids, h->end);
+    s->stop_id = is_stop_id && !is_eos ? h->end : -1;
     atomic_store(&s->n_ready, h->n);
     rg_request_finish(r, s, why != RG_RUNNING ? why
                             : h->end >= 0 || h->stopped ? RG_FINISH_STOP : RG_FINISH_LENGTH);
@@ -307,8 +308,8 @@ static void stop(rg_request *r, rg_finish why)
 {
     r->is_told = true;
     rg_beams_close(&part_of(r)->search, part_of(r)->places);
-    if (!atomic_load_explicit(&r->first_ns, memory_order_relaxed))
-        atomic_store(&r->first_ns, rg_now_ns());
+    if (!atomic_load_explicit(&r->counts.first_ns, memory_order_relaxed))
+        atomic_store(&r->counts.first_ns, rg_now_ns());
     for (int k = 0; k < r->params.n_samples; k++)
         tell(r, k, why);
     rg_request_wake(r);
@@ -326,7 +327,7 @@ static int32_t take_listed(rg_states *states, rg_request *r, int i)
     if (++b->n_listed < n)
         return 0;
     count_blocks(states, r);
-    atomic_fetch_add_explicit(&r->n_steps, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&r->counts.n_steps, 1, memory_order_relaxed);
     if (rg_beams_step(b, part_of(r)->places)) {
         stop(r, RG_RUNNING);
         return n;

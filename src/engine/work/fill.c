@@ -313,7 +313,7 @@ static bool take_filled(rg_work_step *s, int i)
     int32_t n_final = commit_ids(fill_of(p->request, p->sample));
     rg_finish finish = RG_RUNNING;
 
-    atomic_fetch_add_explicit(&p->request->n_steps, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->request->counts.n_steps, 1, memory_order_relaxed);
     while (a->n_output < n_final && finish == RG_RUNNING) {
         finish = rg_request_append(p->request, p->sample, a->ids[a->n_output], NAN, NULL);
         s->n_output++;
