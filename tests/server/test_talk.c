@@ -50,8 +50,7 @@ static void show(const rg_answer *a, rg_buf *out)
 }
 
 /* What is told apart, into got; the work that it took. */
-static uint64_t feed_in_pieces(const said *c, const char *text, size_t first, size_t each, const json_t *tools,
-                               rg_buf *got)
+static uint64_t feed_in_pieces(const said *c, const char *text, size_t first, size_t each, const json_t *tools, rg_buf *got)
 {
     const rg_talk *talk = rg_talk_named(c->family);
     size_t n = strlen(text), i = first < n ? first : n;
@@ -86,8 +85,8 @@ static void cut_anywhere_it_is_the_same(void **state)
                 feed_in_pieces(&cases[i], cases[i].text, first, each, tools, &got);
                 same = !strcmp(got.data, cases[i].want);
                 if (!same)
-                    print_message("%s, case %zu cut at %zu by %zu:\n  %s\n  got  %s\n  want %s\n", cases[i].family, i,
-                                  first, each, cases[i].text, got.data, cases[i].want);
+                    print_message("%s, case %zu cut at %zu by %zu:\n  %s\n  got  %s\n  want %s\n", cases[i].family, i, first, each,
+                                  cases[i].text, got.data, cases[i].want);
             }
         wrong += !same;
     }
@@ -117,20 +116,51 @@ static void what_is_given_out_stays(void **state)
         rg_answer_end(&whole, NULL, 0);
         for (size_t k = 0; k < n; k++) {
             rg_answer_feed(&a, cases[i].text + k, 1);
-            if (!is_beginning(whole.content.data ? whole.content.data : "", whole.content.n,
-                              a.content.data ? a.content.data : "", a.content.n) ||
+            if (!is_beginning(whole.content.data ? whole.content.data : "", whole.content.n, a.content.data ? a.content.data : "",
+                              a.content.n) ||
                 !is_beginning(whole.reasoning.data ? whole.reasoning.data : "", whole.reasoning.n,
                               a.reasoning.data ? a.reasoning.data : "", a.reasoning.n))
                 fail_msg("%s, case %zu after %zu bytes: %s", cases[i].family, i, k + 1, cases[i].text);
             for (int j = 0; j < a.n_calls; j++)
                 if (j >= whole.n_calls || strcmp(a.call[j].name, whole.call[j].name) ||
-                    !is_beginning(whole.call[j].arguments.n ? whole.call[j].arguments.data : "",
-                                  whole.call[j].arguments.n, a.call[j].arguments.n ? a.call[j].arguments.data : "",
-                                  a.call[j].arguments.n))
+                    !is_beginning(whole.call[j].arguments.n ? whole.call[j].arguments.data : "", whole.call[j].arguments.n,
+                                  a.call[j].arguments.n ? a.call[j].arguments.data : "", a.call[j].arguments.n))
                     fail_msg("%s, case %zu, call %d after %zu bytes", cases[i].family, i, j, k + 1);
         }
         rg_answer_fini(&a);
         rg_answer_fini(&whole);
+    }
+    json_decref(tools);
+}
+
+/* Arguments do not wait for the end of the call, however a family writes them. */
+static void arguments_come_as_they_are_written(void **state)
+{
+    static const char *const fast[] = { "mistral", "hermes",  "harmony",  "gemma4", "qwen3_coder",
+                                        "glm",     "kimi_k2", "pythonic", "apertus" };
+    json_t *tools = json_loads(tools_json, 0, NULL);
+
+    (void)state;
+    for (size_t f = 0; f < RG_LEN(fast); f++) {
+        int most = 0;
+        for (size_t i = 0; i < RG_LEN(cases); i++) {
+            rg_answer a;
+            int steps = 0;
+            size_t before = 0;
+            if (strcmp(cases[i].family, fast[f]) != 0)
+                continue;
+            rg_answer_init(&a, rg_talk_named(fast[f]), tools, cases[i].start, 1 << 20);
+            for (const char *s = cases[i].text; *s; s++) {
+                rg_answer_feed(&a, s, 1);
+                size_t n = a.n_calls ? a.call[0].arguments.n : 0;
+                steps += n > before && !a.call[0].done;
+                before = n;
+            }
+            most = steps > most ? steps : most;
+            rg_answer_fini(&a);
+        }
+        if (most < 5)
+            fail_msg("%s: arguments came in %d steps", fast[f], most);
     }
     json_decref(tools);
 }
@@ -154,9 +184,12 @@ static void a_cut_answer_loses_nothing(void **state)
             rg_answer_end(&a, NULL, 0);
             assert_true(a.content.n >= whole.content.n && a.reasoning.n >= whole.reasoning.n);
             assert_true(a.n_calls >= whole.n_calls);
-            for (int k = 0; k < a.n_calls; k++)
-                if (!a.call[k].cut && !json_loads(a.call[k].arguments.data, 0, NULL))
+            for (int k = 0; k < a.n_calls; k++) {
+                json_t *v = a.call[k].cut ? json_null() : json_loads(a.call[k].arguments.data, 0, NULL);
+                if (!v)
                     fail_msg("%s, case %zu cut at %zu: %s", cases[i].family, i, n, a.call[k].arguments.data);
+                json_decref(v);
+            }
             rg_answer_fini(&a);
             rg_answer_fini(&whole);
         }
@@ -220,22 +253,20 @@ static void hostile_texts_take_linear_work(void **state)
 static const struct {
     const char *rendered, *family, *open, *item_open;
 } shown[] = {
-    { "<tool_call>\n{\"name\": \"ridge_probe\", \"arguments\": {\"ridge_key\": 7}}\n</tool_call>", "hermes",
-      "<tool_call>\n", "{\"name\": \"" },
-    { "<tool_call>\n<function=ridge_probe>\n<parameter=ridge_key>\n7\n</parameter>\n</function>\n</tool_call>",
-      "qwen3_coder", "<tool_call>\n", "<function=" },
-    { "<|start_header_id|>assistant<|end_header_id|>\n\n{\"name\": \"ridge_probe\", \"parameters\": {}}", "llama3_json",
-      NULL, "{\"name\": \"" },
-    { "[INST]x[/INST][TOOL_CALLS] [{\"name\": \"ridge_probe\", \"arguments\": {}}]", "mistral", "[TOOL_CALLS]",
+    { "<tool_call>\n{\"name\": \"ridge_probe\", \"arguments\": {\"ridge_key\": 7}}\n</tool_call>", "hermes", "<tool_call>\n",
       "{\"name\": \"" },
+    { "<tool_call>\n<function=ridge_probe>\n<parameter=ridge_key>\n7\n</parameter>\n</function>\n</tool_call>", "qwen3_coder",
+      "<tool_call>\n", "<function=" },
+    { "<|start_header_id|>assistant<|end_header_id|>\n\n{\"name\": \"ridge_probe\", \"parameters\": {}}", "llama3_json", NULL,
+      "{\"name\": \"" },
+    { "[INST]x[/INST][TOOL_CALLS] [{\"name\": \"ridge_probe\", \"arguments\": {}}]", "mistral", "[TOOL_CALLS]", "{\"name\": \"" },
     { "[INST]x[/INST][TOOL_CALLS]ridge_probe[ARGS]{}", "mistral", "[TOOL_CALLS]", "" },
     { DS DSB "function" DSS "ridge_probe\n```json\n{}\n```" DSE DSZ, "deepseek_v3", DS, DSB "function" DSS },
     { DS DSB "ridge_probe" DSS "{}" DSE DSZ, "deepseek_v31", DS, DSB },
-    { "<|start|>assistant<|channel|>commentary to=functions.ridge_probe <|constrain|>json<|message|>{}<|call|>",
-      "harmony", NULL, NULL },
+    { "<|start|>assistant<|channel|>commentary to=functions.ridge_probe <|constrain|>json<|message|>{}<|call|>", "harmony", NULL,
+      NULL },
     { "<|turn>model\n<|tool_call>call:ridge_probe{ridge_key:7}<tool_call|>", "gemma4", "<|tool_call>", "call:" },
-    { "<tool_call>ridge_probe\n<arg_key>ridge_key</arg_key>\n<arg_value>7</arg_value>\n</tool_call>", "glm",
-      "<tool_call>", "" },
+    { "<tool_call>ridge_probe\n<arg_key>ridge_key</arg_key>\n<arg_value>7</arg_value>\n</tool_call>", "glm", "<tool_call>", "" },
     { "user: Hello\nassistant: ", "generic", NULL, "{\"name\": \"" },
 };
 
@@ -272,9 +303,10 @@ static void every_family_is_whole(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cut_anywhere_it_is_the_same), cmocka_unit_test(what_is_given_out_stays),
-        cmocka_unit_test(a_cut_answer_loses_nothing),  cmocka_unit_test(hostile_texts_take_linear_work),
-        cmocka_unit_test(templates_show_their_family), cmocka_unit_test(every_family_is_whole),
+        cmocka_unit_test(cut_anywhere_it_is_the_same),    cmocka_unit_test(what_is_given_out_stays),
+        cmocka_unit_test(a_cut_answer_loses_nothing),     cmocka_unit_test(arguments_come_as_they_are_written),
+        cmocka_unit_test(hostile_texts_take_linear_work), cmocka_unit_test(templates_show_their_family),
+        cmocka_unit_test(every_family_is_whole),
     };
 
     test_init(argc, argv);
