@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/filling.h"
+#include "cli/constraint.h"
 #include "cli/sampling.h"
 #include "cli/searching.h"
 
@@ -34,6 +35,7 @@ typedef struct run_options {
     cli_engine engine;
     cli_filling filling;
     cli_searching searching;
+    cli_constraint constraint;
     int32_t n, logprobs, n_samples;
     cli_strings stop;
     bool ignore_eos;
@@ -408,19 +410,31 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     result r = { .answers = new_answers(o->n_samples),
                  .told_late = o->searching.p.n_beams || o->searching.best_of > o->n_samples };
     rg_request *request = NULL;
+    rg_grammar *grammar = NULL;
     bool ok = r.answers || rg_fail_memory(err, sizeof *r.answers);
 
     ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && cli_filling_finish(&o->filling, err) &&
-         cli_searching_finish(&o->searching, err) && make_prompt(o, e, &ids, &n_ids, err);
-    rg_params p = { .prompt = o->ids.given ? o->ids.item : ids, .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
-                    .max_tokens = o->n, .n_samples = o->n_samples, .sampling = o->sampling.s, .stop = o->stop.item,
-                     .n_stop = o->stop.n, .diffusion = o->filling.p, .adapter = rg_engine_adapter(e, 0),
-                     .beam = o->searching.p, .best_of = o->searching.best_of, .stop_ids = o->searching.eos,
-                     .n_stop_ids = o->searching.eos_text.n };
+         cli_searching_finish(&o->searching, err) && cli_constraint_open(&o->constraint, e, &grammar, err) &&
+         make_prompt(o, e, &ids, &n_ids, err);
+    rg_params p = { .prompt = o->ids.given ? o->ids.item : ids,
+                    .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
+                    .max_tokens = o->n,
+                    .n_samples = o->n_samples,
+                    .sampling = o->sampling.s,
+                    .stop = o->stop.item,
+                    .n_stop = o->stop.n,
+                    .diffusion = o->filling.p,
+                    .adapter = rg_engine_adapter(e, 0),
+                    .grammar = grammar,
+                    .beam = o->searching.p,
+                    .best_of = o->searching.best_of,
+                    .stop_ids = o->searching.eos,
+                    .n_stop_ids = o->searching.eos_text.n };
     p.sampling.n_logprobs = o->logprobs;
     p.sampling.ignore_eos = o->ignore_eos || p.n_stop_ids;
     if (ok && o->searching.search) {
         ok = search_tree(o, e, &p, err);
+        rg_grammar_close(grammar);
         rg_ids_free(ids);
         free_answers(r.answers, o->n_samples);
         return ok;
@@ -434,6 +448,7 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     else if (ok)
         print_human(o, e, &p, &r);
     rg_request_close(request);
+    rg_grammar_close(grammar);
     rg_ids_free(ids);
     free_answers(r.answers, o->n_samples);
     return ok;
@@ -453,6 +468,7 @@ static int run(int argc, char **argv)
         { "--logprobs", CLI_INT, &o.logprobs, "K", "log-probabilities, and of the K best", 0, 100 },
         { "--stop", CLI_STRINGS, &o.stop, "TEXT", "end where this text comes (repeatable)" },
         { "--ignore-eos", CLI_FLAG, &o.ignore_eos, NULL, "end tokens are ordinary" },
+        CLI_CONSTRAINT_OPTIONS(o.constraint),
         CLI_SAMPLING_OPTIONS(o.sampling),
         CLI_ENGINE_OPTIONS(o.engine),
         CLI_LORA_OPTION(o.engine.loras, "answer with this LoRA adapter"),

@@ -47,7 +47,7 @@ static uint32_t read_text(rg_form *f, rg_grammar_kind kind, const char *text, si
     case RG_GRAMMAR_CHOICE: return rg_choice(f, text, n);
     case RG_GRAMMAR_JSON: return rg_any_json(f);
     case RG_GRAMMAR_JSON_SCHEMA: return rg_schema(f, text, n);
-    case RG_GRAMMAR_LARK: break;
+    case RG_GRAMMAR_LARK: return rg_lark(f, text, n);
     }
     rg_form_fail(f, RG_E_USAGE, "there is no grammar of kind %d", (int)kind);
     return RG_NEVER;

@@ -17,6 +17,7 @@ typedef struct parser {
     bool whole, start, end; /* of the present alternative: anchored */
     bool marks;             /* anchors are bytes */
     uint32_t any;           /* any text, one node for all alternatives; 0: not made yet */
+    bool fold, all;         /* letters of ASCII in either case; "." is any character */
     bool atom;              /* the last item can be repeated */
     rg_groups groups;
 } parser;
@@ -146,6 +147,28 @@ static int class_part(parser *p, rg_chars *c, uint32_t *code)
     return plain_escape(p, *code, code) ? 1 : -1;
 }
 
+/* Letters of ASCII in either case, if that is asked for. */
+static void add_range(parser *p, rg_chars *c, uint32_t from, uint32_t to)
+{
+    rg_chars_add(p->f, c, from, to);
+    for (uint32_t letter = 'A'; p->fold && letter <= 'Z'; letter++) {
+        if (letter >= from && letter <= to)
+            rg_chars_add(p->f, c, letter | 32, letter | 32);
+        if ((letter | 32) >= from && (letter | 32) <= to)
+            rg_chars_add(p->f, c, letter, letter);
+    }
+}
+
+/* One character as it is written. */
+static void single(parser *p, uint32_t code)
+{
+    rg_chars c = { 0 };
+
+    add_range(p, &c, code, code);
+    item(p, rg_chars_node(p->f, &c, p->how));
+    rg_chars_fini(&c);
+}
+
 static void class(parser *p)
 {
     rg_chars c = { 0 };
@@ -173,7 +196,7 @@ static void class(parser *p)
                 refuse(p, RG_E_INPUT, "a range of a class whose ends are in the wrong order");
         }
         if (kind == 1)
-            rg_chars_add(p->f, &c, from, to);
+            add_range(p, &c, from, to);
     }
     p->at++;
     if (not)
@@ -195,7 +218,7 @@ static void escape(parser *p)
     if (!p->f->failed && rg_chars_class(p->f, &c, code))
         item(p, rg_chars_node(p->f, &c, p->how));
     else if (!p->f->failed && plain_escape(p, code, &code))
-        item(p, rg_chars_text(p->f, &code, 1, p->how));
+        single(p, code);
     rg_chars_fini(&c);
 }
 
@@ -203,6 +226,10 @@ static void dot(parser *p)
 {
     rg_chars c = { 0 };
 
+    if (p->all) {
+        item(p, rg_chars_any(p->f, p->how));
+        return;
+    }
     rg_chars_add(p->f, &c, '\n', '\n');
     rg_chars_add(p->f, &c, '\r', '\r');
     rg_chars_add(p->f, &c, 0x2028, 0x2029);
@@ -356,7 +383,7 @@ static void step(parser *p)
     case '+': repeat(p, 1, RG_FOREVER); break;
     case '?': repeat(p, 0, 1); break;
     case '{': braces(p); break;
-    default: item(p, rg_chars_text(p->f, &c, 1, p->how)); break;
+    default: single(p, c); break;
     }
 }
 
@@ -384,6 +411,13 @@ static uint32_t parse(parser *p)
 uint32_t rg_pattern(rg_form *f, const char *text, size_t n, rg_writing how, bool whole)
 {
     parser p = { .f = f, .s = text, .n = n, .how = how, .whole = whole };
+
+    return parse(&p);
+}
+
+uint32_t rg_pattern_flags(rg_form *f, const char *text, size_t n, bool fold, bool all)
+{
+    parser p = { .f = f, .s = text, .n = n, .how = RG_WRITE_UTF8, .whole = true, .fold = fold, .all = all };
 
     return parse(&p);
 }

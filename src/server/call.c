@@ -459,6 +459,7 @@ static bool compile(rg_call *c, rg_refusal *e)
     rg_grammar_source source = { .kind = k->kind,
                                  .text = k->text,
                                  .n = k->n,
+                                 .open_objects = k->open_objects,
                                  .after = c->shape->is_chat ? rg_force_after(c->server->use.talk, c->start_at) : NULL,
                                  .other = c->calls.name ? &calls : NULL,
                                  .show_marks = c->shape->is_chat };

@@ -45,6 +45,27 @@ static bool take_source(rg_constraint *c, const source *s, const char *name, con
                            s->list ? "a list of texts" : s->object ? "a JSON schema" : "a text");
 }
 
+/* { "type": "grammar", "grammar": { "syntax": "lark" | "regex", "definition": text } }, or flat as custom tools have
+ * it. */
+static bool read_grammar(rg_constraint *c, const json_t *v, const char *name, rg_refusal *e)
+{
+    static const struct {
+        const char *syntax;
+        rg_grammar_kind kind;
+    } known[] = { { "lark", RG_GRAMMAR_LARK }, { "regex", RG_GRAMMAR_REGEX }, { "gbnf", RG_GRAMMAR_GBNF } };
+    const json_t *wrapped = json_object_get(v, "grammar"), *in = json_is_object(wrapped) ? wrapped : v;
+    const char *syntax = json_string_value(json_object_get(in, "syntax"));
+    const json_t *definition = json_object_get(in, "definition");
+
+    if (!syntax || !json_is_string(definition))
+        return rg_refuse_field(e, name, "'%s' of type 'grammar' must have a 'syntax' and a 'definition', both texts.",
+                               name);
+    for (size_t i = 0; i < RG_LEN(known); i++)
+        if (!strcmp(known[i].syntax, syntax))
+            return take(c, known[i].kind, name, definition, e);
+    return rg_refuse_field(e, name, "'%s.grammar.syntax' must be one of lark|regex|gbnf.", name);
+}
+
 /* response_format, and the "format" of other endpoints, where the schema stands a level higher.  With
  * json_object too a schema counts, as other servers have it. */
 static bool read_format(rg_constraint *c, const json_t *v, const char *name, rg_refusal *e)
@@ -59,9 +80,12 @@ static bool read_format(rg_constraint *c, const json_t *v, const char *name, rg_
         return rg_refuse_field(e, name, "'%s' must be an object with a 'type'.", name);
     if (!strcmp(type, "text"))
         return true;
+    if (!strcmp(type, "grammar"))
+        return read_grammar(c, v, name, e);
     bool any_object = !strcmp(type, "json_object");
     if (!any_object && strcmp(type, "json_schema") != 0)
-        return rg_refuse_field(e, name, "'%s.type' must be one of text|json_object|json_schema.", name);
+        return rg_refuse_field(e, name, "'%s.type' must be one of text|json_object|json_schema|grammar.", name);
+    c->open_objects = json_is_false(json_object_get(wrapped ? wrapped : v, "strict"));
     if (json_is_object(schema))
         return take(c, RG_GRAMMAR_JSON_SCHEMA, name, schema, e);
     if (!any_object || (schema && !json_is_null(schema)))

@@ -38,6 +38,7 @@ typedef struct rg_constraint {
     rg_grammar_kind kind;
     char *text;       /* its source, owned */
     size_t n;
+    bool open_objects; /* a JSON schema that is not strict */
 } rg_constraint;
 
 /* Texts that end a run of DRY. */
