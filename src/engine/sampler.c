@@ -241,7 +241,7 @@ static void put_guess(rg_guess *best, int32_t *n, int32_t k, rg_guess g)
 {
     int32_t at = *n < k ? (*n)++ : k - 1;
 
-    for (; at > 0 && best[at - 1].score < g.score; at--)
+    for (; at > 0 && best[at - 1].logprob < g.logprob; at--)
         best[at] = best[at - 1];
     best[at] = g;
 }
@@ -252,7 +252,7 @@ static int32_t best_of_draw(const float *logits, int32_t n, const rg_sample_key 
 
     for (int32_t g = 0; g < n; g += 4) {
         int32_t end = g + 4 < n ? g + 4 : n;
-        float least = n_best < k ? -INFINITY : best[k - 1].score;
+        float least = n_best < k ? -INFINITY : best[k - 1].logprob;
         uint32_t bits[4];
         bool any = false;
 
@@ -261,11 +261,11 @@ static int32_t best_of_draw(const float *logits, int32_t n, const rg_sample_key 
         if (any)
             noise_bits(key, (uint32_t)g / 4, bits);
         for (int32_t i = g; any && i < end; i++) {
-            least = n_best < k ? -INFINITY : best[k - 1].score;
+            least = n_best < k ? -INFINITY : best[k - 1].logprob;
             if (logits[i] == -INFINITY || logits[i] + gumbel_bound(bits[i - g]) < least)
                 continue;
             rg_guess one = { i, logits[i] + gumbel(bits[i - g]) };
-            if (one.score > least)
+            if (one.logprob > least)
                 put_guess(best, &n_best, k, one);
         }
     }
@@ -280,17 +280,17 @@ int32_t rg_sample_best(const float *logits, int32_t n, const rg_sampling *p, con
     double total = 0;
 
     for (int32_t i = 0; !noisy && i < n; i++)
-        if (logits[i] > (n_best < k ? -INFINITY : best[k - 1].score))
+        if (logits[i] > (n_best < k ? -INFINITY : best[k - 1].logprob))
             put_guess(best, &n_best, k, (rg_guess){ i, logits[i] });
     if (!n_best)
         return 0;
-    const double top = (double)best[0].score;
+    const double top = (double)best[0].logprob;
     if (noisy)
         for (int32_t i = 0; i < n_best; i++)
-            total += rg_exp_negative((double)best[i].score - top);
+            total += rg_exp_negative((double)best[i].logprob - top);
     else
-        total = rg_total_mass(logits, n, best[0].score);
+        total = rg_total_mass(logits, n, best[0].logprob);
     for (int32_t i = 0; i < n_best; i++)
-        best[i].score = (float)((double)best[i].score - top - rg_log(total));
+        best[i].logprob = (float)((double)best[i].logprob - top - rg_log(total));
     return n_best;
 }

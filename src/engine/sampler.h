@@ -61,7 +61,7 @@ double rg_sample_uniform(const rg_sample_key *key);
  * are left.  By the noise of a draw (greedy: there is none), or, where key is NULL, of whatever noise. */
 typedef struct rg_guess {
     int32_t id;
-    float score; /* the logarithm of its share: among all ids, or, by the noise of a draw, among the k */
+    float logprob; /* the logarithm of its share: among all ids, or, by the noise of a draw, among the k */
 } rg_guess;
 int32_t rg_sample_best(const float *logits, int32_t n, const rg_sampling *p, const rg_sample_key *key, int32_t k,
                        rg_guess *best);

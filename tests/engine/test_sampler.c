@@ -560,7 +560,7 @@ static void guesses_are_in_the_order_of_the_draw(void **state)
             for (int j = 0; j < N; j++)
                 n_before += score[j] > score[best[i].id] || (score[j] == score[best[i].id] && j < best[i].id);
             assert_int_equal(n_before, i);
-            assert_true(best[i].score <= 0 && (i == 0 || best[i].score <= best[i - 1].score));
+            assert_true(best[i].logprob <= 0 && (i == 0 || best[i].logprob <= best[i - 1].logprob));
         }
     }
     rg_sampler_free(s);

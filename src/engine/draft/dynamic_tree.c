@@ -6,7 +6,7 @@ static void add(rg_dynamic_tree *t, int32_t parent, const rg_guess *best, int32_
     for (int32_t k = 0; k < n && k < t->width && t->n < RG_TREE_NODES; k++) {
         t->id[t->n] = best[k].id;
         t->parent[t->n] = parent;
-        t->score[t->n++] = best[k].score + (parent >= 0 ? t->score[parent] : 0);
+        t->logprob[t->n++] = best[k].logprob + (parent >= 0 ? t->logprob[parent] : 0);
     }
 }
 
@@ -24,8 +24,8 @@ void rg_dynamic_tree_follow(rg_dynamic_tree *t, int32_t i, const rg_guess *best,
     add(t, t->open[i], best, n);
 }
 
-/* The best of nodes [first, n), best first, equal ones in their order; at most `most` of them.  A node's score is at
- * most its parent's, so that the best of all are a tree.  Returns how many there are. */
+/* The best of nodes [first, n), best first, equal ones in their order; at most `most` of them.  A node's
+ * log-probability is at most its parent's, so that the best of all are a tree.  Returns how many there are. */
 static int32_t choose(const rg_dynamic_tree *t, int32_t first, int32_t most, int32_t *best)
 {
     int32_t n = 0;
@@ -33,9 +33,9 @@ static int32_t choose(const rg_dynamic_tree *t, int32_t first, int32_t most, int
     for (int32_t i = first; i < t->n; i++) {
         int32_t at;
 
-        if (n == most && !(n && t->score[best[n - 1]] < t->score[i]))
+        if (n == most && !(n && t->logprob[best[n - 1]] < t->logprob[i]))
             continue;
-        for (at = n < most ? n++ : n - 1; at > 0 && t->score[best[at - 1]] < t->score[i]; at--)
+        for (at = n < most ? n++ : n - 1; at > 0 && t->logprob[best[at - 1]] < t->logprob[i]; at--)
             best[at] = best[at - 1];
         best[at] = i;
     }

@@ -1,7 +1,7 @@
 /* dynamic_tree.h -- EAGLE-2's tree (Li et al. 2024): grow by the likeliest nodes, and draft the likeliest of all.
  *
- * A node's score is the logarithm of the probability that its path is right, as the drafter sees it.  Each level has
- * the best followers of every node that was open; the best of them are open next.  Pure functions over plain data. */
+ * A node's log-probability is that of its path being right, as the drafter sees it.  Each level has the best
+ * followers of every node that was open; the best of them are open next.  Pure functions over plain data. */
 #ifndef RG_ENGINE_DRAFT_DYNAMIC_TREE_H
 #define RG_ENGINE_DRAFT_DYNAMIC_TREE_H
 
@@ -18,7 +18,7 @@ typedef struct rg_dynamic_tree {
     int32_t width;                 /* 1 .. RG_TREE_WIDTH */
     int32_t n;
     int32_t id[RG_TREE_NODES], parent[RG_TREE_NODES]; /* -1: after the answer's last id */
-    float score[RG_TREE_NODES];
+    float logprob[RG_TREE_NODES];
     int32_t n_open, open[RG_TREE_WIDTH];
     int32_t first_new;             /* nodes of the level that is being made */
 } rg_dynamic_tree;
