@@ -301,6 +301,8 @@ uint32_t rg_chars_any(rg_form *f, rg_writing how)
     rg_chars_add(f, &c, 0, LAST);
     made = rg_chars_node(f, &c, how);
     rg_chars_fini(&c);
+    if (!f->failed && how == RG_WRITE_JSON)
+        f->node[made].any_char = true;
     return made;
 }
 
@@ -328,6 +330,8 @@ uint32_t rg_chars_string_char(rg_form *f)
                   surrogate);
     escaped = RG_ALT(f, pairs(f, "\"\"\\\\//bbffnnrrtt"), RG_SEQ(f, rg_form_str(f, "u"), code));
     made = RG_ALT(f, rg_chars_node(f, &plain, RG_WRITE_UTF8), RG_SEQ(f, rg_form_str(f, "\\"), escaped));
+    if (!f->failed)
+        f->node[made].any_char = true;
     rg_chars_fini(&plain);
     return made;
 }

@@ -66,6 +66,7 @@ typedef enum rg_node_kind {
 typedef struct rg_grammar_node {
     uint8_t kind;
     bool nullable, dead, done; /* may be nothing; cannot be at all; (refine's) */
+    bool any_char, any_text;   /* of JSON strings: one whole character; all that may follow within one, and the quote */
     uint32_t a, n, min, max;
     uint32_t first; /* set of the bytes that it may begin with */
 } rg_grammar_node;

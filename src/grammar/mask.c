@@ -88,6 +88,8 @@ typedef struct maker {
     rg_mask_scratch *w;
     uint32_t work;
     bool lost; /* a step from the beginning left something out */
+    uint32_t from;    /* the depth at which the link's frames begin */
+    uint32_t n_begun; /* how often it was started afresh, after which configs have other numbers */
     uint16_t path[256];
     uint8_t byte[256];
 } maker;
@@ -137,6 +139,7 @@ static uint16_t begin(maker *m, const rg_masks *masks, const link *l)
     rg_mask_scratch *w = m->w;
     uint32_t id = RG_STACK_BASE;
 
+    m->n_begun++;
     w->n_configs = 1; /* DEAD */
     w->n_heads = 0;
     memset(w->slot, 0, RG_CONFIG_SLOTS * sizeof *w->slot);
@@ -181,40 +184,205 @@ static uint16_t again(maker *m, const rg_masks *masks, const link *l, uint32_t f
     return c == RG_UNKNOWN ? RG_DEAD : c; /* there is never room for it: it is not allowed */
 }
 
-/* Visit everything below a place in the tree, where the link's frames begin.  False: too many exits. */
-static bool walk(maker *m, const rg_masks *masks, const link *l, uint32_t place)
+/* ---- plain characters of a string ----
+ *
+ * Within a string nearly all ids are allowed that are plain characters alone: they lead back to the same stacks.  These
+ * ids are taken as a whole, and only the places at which such a text ends are looked at. */
+
+static bool visit(maker *m, const rg_masks *masks, const link *l, uint32_t begin_at, uint32_t end);
+
+/* True if any plain character leads from this config back to it, as far as one id goes. */
+static bool is_text(const maker *m, uint16_t c)
+{
+    const rg_mask_config *config = &m->w->config[c];
+    uint64_t far = (uint64_t)m->v->longest + 1;
+    const rg_grammar_node *node;
+    const rg_frame *top;
+
+    if (c == RG_DEAD || c == RG_UNKNOWN || config->n != 1 || config->exit || !m->v->text_bits)
+        return false;
+    top = &m->w->stacks.frame[m->w->heads[config->from]];
+    node = &m->f->node[top->node];
+    if (node->kind != RG_NODE_REP || !m->f->node[node->a].any_char)
+        return node->any_text;
+    if (top->data < node->min)
+        return node->min - top->data > far;
+    return node->max == RG_FOREVER || node->max - top->data > far;
+}
+
+static void allow(rg_mask_scratch *w, const rg_grammar_vocab *v, int32_t id)
+{
+    for (; id >= 0; id = v->same[id])
+        w->bits[id >> 6] |= 1ULL << (id & 63);
+}
+
+/* The first stop at or after a place. */
+static uint32_t stop_at(const rg_grammar_vocab *v, uint32_t place)
+{
+    uint32_t low = 0, high = v->n_text_stops;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (v->text_stop[middle].piece < place)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Look at the stops of a text within [begin_at, end).  The text begins at this depth in config `text`; a stop that
+ * makes the automaton start afresh leaves the rest to the caller.  The place where it stopped; end: at none. */
+static uint32_t visit_stops(maker *m, const rg_masks *masks, const link *l, uint16_t text, uint32_t depth,
+                            uint32_t begin_at, uint32_t end)
+{
+    const rg_grammar_vocab *v = m->v;
+    uint32_t begun = m->n_begun;
+
+    for (uint32_t i = stop_at(v, begin_at); i < v->n_text_stops && v->text_stop[i].piece < end; i++) {
+        const rg_text_stop *stop = &v->text_stop[i];
+        const rg_piece *piece = &v->piece[stop->piece];
+        const uint8_t *bytes = (const uint8_t *)v->data + v->offset[stop->id];
+        uint16_t c = text, had;
+
+        memcpy(m->byte + depth + 1, bytes + depth, piece->depth - depth);
+        for (uint32_t k = piece->depth - stop->partial; stop->partial && k < piece->depth && c != RG_UNKNOWN; k++)
+            c = after_byte(m, c, bytes[k]);
+        if (c == RG_UNKNOWN)
+            return stop->piece;
+        if (stop->partial) {
+            if (c != RG_DEAD)
+                allow(m->w, v, piece->id);
+            continue;
+        }
+        had = m->path[piece->depth - 1];
+        m->path[piece->depth - 1] = text;
+        if (!visit(m, masks, l, stop->piece, piece->skip))
+            return UINT32_MAX;
+        if (m->n_begun != begun)
+            return piece->skip;
+        m->path[piece->depth - 1] = had;
+    }
+    return end;
+}
+
+/* Everything below a place, where the config is one of plain characters.  False: too many exits. */
+static bool visit_text(maker *m, const rg_masks *masks, const link *l, uint32_t place)
+{
+    const rg_grammar_vocab *v = m->v;
+    uint32_t depth = v->piece[place].depth, end = v->piece[place].skip, at = place + 1;
+
+    for (uint32_t i = v->text_before[place + 1]; place && i < v->text_before[end]; i++)
+        m->w->bits[v->text_id[i] >> 6] |= 1ULL << (v->text_id[i] & 63);
+    for (uint32_t i = 0, n = rg_vocab_words(v); !place && i < n; i++)
+        m->w->bits[i] |= v->text_bits[i];
+    while (at < end) {
+        uint16_t text = m->path[depth];
+        uint32_t next = visit_stops(m, masks, l, text, depth, at, end);
+
+        if (next == UINT32_MAX)
+            return false;
+        if (next < end) { /* started afresh, or no room: begin again from here */
+            text = again(m, masks, l, m->from, depth);
+            if (next == at || text == RG_DEAD)
+                return visit(m, masks, l, at, end);
+            m->path[depth] = text;
+        }
+        at = next;
+    }
+    return true;
+}
+
+/* From the root, where all but a few bytes lead to one config of plain characters: those as a whole, the others one by
+ * one. False: it is not so, and nothing has been done; *ok false: too many exits. */
+static bool visit_key(maker *m, const rg_masks *masks, const link *l, bool *ok)
+{
+    static const char probes[] = "x7~";
+    const rg_grammar_vocab *v = m->v;
+    uint16_t start = m->path[0], text = RG_DEAD;
+    uint32_t end = v->piece[0].skip, begun = m->n_begun;
+
+    for (const char *p = probes; v->text_bits && *p && !is_text(m, text); p++)
+        text = after_byte(m, start, (uint8_t)*p);
+    if (!is_text(m, text))
+        return false;
+    for (uint32_t i = 1; i < end; i = v->piece[i].skip)
+        if (after_byte(m, start, v->piece[i].byte) == RG_UNKNOWN || after_byte(m, text, v->piece[i].byte) == RG_UNKNOWN)
+            return false;
+    for (uint32_t i = 0, n = rg_vocab_words(v); i < n; i++)
+        m->w->bits[i] |= v->text_bits[i];
+    *ok = true;
+    for (uint32_t i = 1, next; i < end && *ok; i = next) {
+        uint16_t c = m->n_begun == begun ? after_byte(m, start, v->piece[i].byte) : RG_UNKNOWN;
+
+        next = v->piece[i].skip;
+        if (c != RG_UNKNOWN && c == after_byte(m, text, v->piece[i].byte)) {
+            uint32_t stopped = visit_stops(m, masks, l, text, 0, i, next);
+            *ok = stopped != UINT32_MAX;
+            m->path[0] = START;
+            if (*ok && stopped < next)
+                *ok = visit(m, masks, l, i, next);
+            continue;
+        }
+        for (uint32_t k = v->text_before[i]; k < v->text_before[next]; k++)
+            m->w->bits[v->text_id[k] >> 6] &= ~(1ULL << (v->text_id[k] & 63));
+        *ok = visit(m, masks, l, i, next);
+    }
+    return true;
+}
+
+/* Visit the places [begin_at, end) of the tree, which lie below a place whose config is known.  False: too many exits.
+ * */
+static bool visit(maker *m, const rg_masks *masks, const link *l, uint32_t begin_at, uint32_t end)
 {
     rg_mask_scratch *w = m->w;
     const rg_piece *piece = m->v->piece;
-    uint32_t from = piece[place].depth, end = piece[place].skip;
 
-    for (uint32_t i = place + 1; i < end;) {
+    for (uint32_t i = begin_at; i < end;) {
         uint32_t depth = piece[i].depth;
         uint16_t c;
 
-        if (m->work > WORK && depth > from + 1) {
+        if (m->work > WORK && depth > m->from + 1) {
             i = piece[i].skip;
             continue;
         }
         m->byte[depth] = piece[i].byte;
         c = after_byte(m, m->path[depth - 1], piece[i].byte);
         if (c == RG_UNKNOWN)
-            c = again(m, masks, l, from, depth);
+            c = again(m, masks, l, m->from, depth);
         if (c == RG_DEAD) {
             i = piece[i].skip;
             continue;
         }
         m->path[depth] = c;
-        for (int32_t id = piece[i].id; id >= 0; id = m->v->same[id])
-            w->bits[id >> 6] |= 1ULL << (id & 63);
+        allow(w, m->v, piece[i].id);
         if (w->config[c].exit && piece[i].skip > i + 1) {
             if (w->n_exits == RG_EXITS)
                 return false;
             w->exits[w->n_exits++] = i;
         }
+        if (piece[i].skip > i + 1 && m->v->text_bits && m->v->text_place[i] && is_text(m, c)) {
+            if (!visit_text(m, masks, l, i))
+                return false;
+            i = piece[i].skip;
+            continue;
+        }
         i++;
     }
     return true;
+}
+
+/* Visit everything below a place in the tree, where the link's frames begin.  False: too many exits. */
+static bool walk(maker *m, const rg_masks *masks, const link *l, uint32_t place)
+{
+    bool ok;
+
+    m->from = m->v->piece[place].depth;
+    if (m->v->text_bits && m->v->text_place[place] && is_text(m, m->path[m->from]))
+        return visit_text(m, masks, l, place);
+    if (!place && visit_key(m, masks, l, &ok))
+        return ok;
+    return visit(m, masks, l, place + 1, m->v->piece[place].skip);
 }
 
 static void *keep(rg_masks *m, const void *p, size_t bytes)

@@ -153,6 +153,23 @@ static bool may_begin(const run *r, const rg_grammar_node *node)
     return rg_set_has(&r->f->set[node->first], r->byte);
 }
 
+/* What a reference leads to. */
+static uint32_t target(const rg_form *f, uint32_t id)
+{
+    return f->node[id].kind == RG_NODE_REF ? f->node[id].a : id;
+}
+
+/* The stack of what is left of a sequence from its kid i on.  The last kid stands for itself, so that sequences that
+ * end alike come to equal stacks. */
+static uint32_t rest_of(run *r, const rg_grammar_node *node, const rg_frame *at, uint32_t i)
+{
+    if (i == node->n)
+        return at->below;
+    if (i + 1 == node->n)
+        return rg_stacks_push(r->s, target(r->f, r->f->kid[node->a + i]), 0, at->below);
+    return rg_stacks_push(r->s, at->node, i, at->below);
+}
+
 static void expand_seq(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     uint32_t i = (uint32_t)at->data;
@@ -162,7 +179,7 @@ static void expand_seq(run *r, const rg_grammar_node *node, const rg_frame *at)
     for (; i < node->n; i++) {
         const rg_grammar_node *k = &r->f->node[kid[i]];
         if (may_begin(r, k))
-            visit(r, kid[i], 0, i + 1 < node->n ? rg_stacks_push(r->s, at->node, i + 1, at->below) : at->below);
+            visit(r, kid[i], 0, rest_of(r, node, at, i + 1));
         if (!k->nullable)
             return;
     }
@@ -214,7 +231,7 @@ static void other_key(run *r, const rg_object *o, const rg_frame *at, int lex)
     }
     next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, -1), at->below);
     next = rg_stacks_push(r->s, o->other->value, 0, next);
-    arrive(r, rg_stacks_push(r->s, o->tail[lex], 0, next));
+    arrive(r, rg_stacks_push(r->s, target(r->f, o->tail[lex]), 0, next));
 }
 
 static void expand_key(run *r, const rg_grammar_node *node, const rg_frame *at)

@@ -85,7 +85,10 @@ static void make_tails(rg_form *f)
             if (any)
                 rg_list_add(f, &l, RG_SEQ(f, rg_form_set(f, &set), tail[to]));
         }
-        rg_form_bind(f, tail[s], rg_form_alt(f, l.id, l.n));
+        uint32_t rest = rg_form_alt(f, l.id, l.n);
+        if (s == TEXT && !f->failed)
+            f->node[rest].any_text = true;
+        rg_form_bind(f, tail[s], rest);
         rg_list_fini(&l);
     }
 }

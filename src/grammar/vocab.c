@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/utf8.h"
+#include "grammar/object.h"
 
 enum { LONGEST = 255, SCRATCH_FRAMES = 1 << 15 };
 
@@ -150,6 +151,66 @@ static void build(rg_grammar_vocab *v, const text *t, uint32_t n)
     v->piece[0].skip = v->n_pieces;
 }
 
+/* True if every plain character can be written. */
+static bool spells_text(const rg_grammar_vocab *v)
+{
+    for (unsigned c = 0x20; c <= 0xF4; c++)
+        if (c != 0xC0 && c != 0xC1 && !rg_set_has(&v->spelled, c))
+            return false;
+    return true;
+}
+
+/* Add the ids of a place, of which a text of plain characters is read up to here. */
+static void add_text(rg_grammar_vocab *v, uint32_t place, uint32_t *n)
+{
+    for (int32_t id = v->piece[place].id; id >= 0; id = v->same[id]) {
+        v->text_id[(*n)++] = (uint32_t)id;
+        v->text_bits[id >> 6] |= 1ULL << (id & 63);
+    }
+}
+
+static int32_t some_id(const rg_grammar_vocab *v, uint32_t place)
+{
+    while (v->piece[place].id < 0)
+        place++; /* every place has an id below it */
+    return v->piece[place].id;
+}
+
+/* Find the texts of plain characters.  False: no memory. */
+static bool find_text(rg_grammar_vocab *v)
+{
+    uint8_t lex[LONGEST + 1] = { RG_LEX_TEXT }, since[LONGEST + 1] = { 0 }; /* by depth: state, bytes of a character */
+    uint32_t n = 0;
+
+    if (!spells_text(v))
+        return true;
+    v->text_id = rg_array((size_t)v->n + 1, sizeof *v->text_id);
+    v->text_before = rg_array((size_t)v->n_pieces + 1, sizeof *v->text_before);
+    v->text_bits = rg_array(rg_vocab_words(v), sizeof *v->text_bits);
+    v->text_place = rg_array(v->n_pieces, 1);
+    v->text_stop = rg_array(v->n_pieces, sizeof *v->text_stop);
+    if (!v->text_id || !v->text_before || !v->text_bits || !v->text_place || !v->text_stop)
+        return false;
+    v->text_place[0] = 1;
+    for (uint32_t i = 1; i < v->n_pieces; i++) {
+        const rg_piece *p = &v->piece[i];
+        int had = lex[p->depth - 1], now = had == RG_LEX_STATES ? RG_LEX_STATES : rg_lex(had, p->byte);
+        bool ends = had == RG_LEX_TEXT && (p->byte == '"' || p->byte == '\\');
+
+        v->text_before[i] = n;
+        lex[p->depth] = (uint8_t)(ends ? RG_LEX_STATES : now);
+        since[p->depth] = (uint8_t)(had == RG_LEX_TEXT ? 1 : since[p->depth - 1] + 1);
+        v->text_place[i] = !ends && now == RG_LEX_TEXT;
+        if (v->text_place[i])
+            add_text(v, i, &n);
+        else if (ends || (now != RG_LEX_STATES && p->id >= 0))
+            v->text_stop[v->n_text_stops++] =
+                    (rg_text_stop){ i, some_id(v, i), ends ? 0 : since[p->depth] };
+    }
+    v->text_before[v->n_pieces] = n;
+    return true;
+}
+
 rg_grammar_vocab *rg_grammar_vocab_new(const char *data, const uint32_t *offset, int32_t n, rg_error *err)
 {
     rg_grammar_vocab *v = rg_zalloc(sizeof *v);
@@ -172,6 +233,8 @@ rg_grammar_vocab *rg_grammar_vocab_new(const char *data, const uint32_t *offset,
     if (!v->piece)
         goto fail;
     build(v, t, n_texts);
+    if (!find_text(v))
+        goto fail;
     rg_free(t);
     return v;
 
@@ -190,6 +253,11 @@ void rg_grammar_vocab_free(rg_grammar_vocab *v)
     for (int i = 0; i < v->n_scratches; i++)
         free_scratch(v->scratch[i]);
     rg_free(v->piece);
+    rg_free(v->text_id);
+    rg_free(v->text_before);
+    rg_free(v->text_bits);
+    rg_free(v->text_place);
+    rg_free(v->text_stop);
     rg_free(v->same);
     rg_free(v);
 }

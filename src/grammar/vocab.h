@@ -28,6 +28,14 @@ typedef struct rg_piece {
     uint8_t byte, depth;
 } rg_piece;
 
+/* A place in the tree at which a text of plain characters (all but quotes, backslashes and controls) ends: at a quote
+ * or a backslash, or with an id that ends within a character. */
+typedef struct rg_text_stop {
+    uint32_t piece;
+    int32_t id;      /* one whose bytes lead through the piece */
+    uint8_t partial; /* bytes of the character that has no end; 0: a quote or backslash */
+} rg_text_stop;
+
 typedef struct rg_mask_config {
     uint32_t from, n; /* its stacks, sorted, in heads */
     bool exit;        /* one of them may be left */
@@ -55,6 +63,13 @@ struct rg_grammar_vocab {
     uint32_t n_pieces;
     int32_t *same;   /* per id: another one with the same bytes; -1: no more; UNUSABLE: it never comes */
     int longest;
+    /* Ids that are plain characters and nothing else, in the order of the tree; NULL: some of their bytes are missing. */
+    uint32_t *text_id;
+    uint32_t *text_before; /* [n_pieces + 1] how many of them are before a place */
+    uint64_t *text_bits;   /* all of them, a bit per id */
+    uint8_t *text_place;   /* [n_pieces] 1: the bytes up to here are plain characters */
+    rg_text_stop *text_stop;
+    uint32_t n_text_stops;
     rg_set spelled;  /* bytes that can be written one by one, and those that only whole characters have */
     rg_mask_scratch *scratch[RG_MASK_SCRATCHES]; /* [n_scratches], one for each core as far as they go */
     int n_scratches;
