@@ -101,6 +101,7 @@ static uint64_t class_at(const rg_unique *u, uint32_t state, uint32_t h)
 /* Until nothing changes.  False: there are too many ways to look at. */
 static bool find_reach(rg_unique *u)
 {
+    const uint64_t every = (1ULL << RG_UNIQUE_ITEMS) - 1;
     size_t n_edges = 0;
 
     for (uint32_t i = 0; i < u->d.n; i++)
@@ -114,7 +115,9 @@ static bool find_reach(rg_unique *u)
         for (uint32_t i = u->d.n; i-- > 0;)
             for (uint32_t h = 0; h < RG_UNIQUE_ITEMS; h++) {
                 uint64_t all = class_at(u, i, h);
-                for (int c = 0; c < 256; c++) {
+                if (*reach_of(u, i, h) == every)
+                    continue;
+                for (int c = 0; c < 256 && all != every; c++) {
                     uint16_t to = rg_dfa_next(&u->d, (uint16_t)i, (uint8_t)c);
                     all |= to == RG_DFA_DEAD ? 0 : *reach_of(u, to, hash_on(h, (uint8_t)c));
                 }

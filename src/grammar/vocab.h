@@ -63,7 +63,7 @@ struct rg_grammar_vocab {
     uint32_t n_pieces;
     int32_t *same;   /* per id: another one with the same bytes; -1: no more; UNUSABLE: it never comes */
     int longest;
-    /* Ids that are plain characters and nothing else, in the order of the tree; NULL: some of their bytes are missing. */
+    /* Ids that are plain characters alone, in the order of the tree; NULL: some of their bytes are missing. */
     uint32_t *text_id;
     uint32_t *text_before; /* [n_pieces + 1] how many of them are before a place */
     uint64_t *text_bits;   /* all of them, a bit per id */
