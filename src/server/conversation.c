@@ -270,6 +270,8 @@ static bool choose(rg_conversation *talk, const json_t *choice, rg_refusal *e)
     if (!rg_is_among(s, all) &&
         (!json_is_object(choice) || (!rg_is_among(s, one) && strcmp(s ? s : "", "allowed_tools"))))
         return rg_refuse_field(e, "tool_choice", "'tool_choice' must be one of none|auto|required, or name a tool.");
+    if (!talk->tools && rg_is_among(s, all)) /* nothing can be called: agents send it with an empty list */
+        return true;
     if (!talk->tools)
         return rg_refuse_field(e, "tool_choice", "'tool_choice' asks for a call, and there are no 'tools'.");
     if (rg_is_among(s, all)) {

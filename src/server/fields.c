@@ -412,6 +412,7 @@ static bool read_stream_options(rg_fields *f, json_t *v, rg_refusal *e)
                 return rg_refuse_field(e, "stream_options", "'stream_options.%s' must be true or false.", known[i]);
     }
     f->include_usage = json_is_true(json_object_get(v, "include_usage"));
+    f->usage_always = f->include_usage && json_is_true(json_object_get(v, "continuous_usage_stats"));
     f->pads = json_is_true(json_object_get(v, "include_obfuscation"));
     return true;
 }

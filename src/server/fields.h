@@ -61,7 +61,8 @@ typedef struct rg_fields {
     double mirostat_tau, mirostat_eta;
     int64_t penalty_last_n, dry_allowed_length, dry_penalty_last_n, mirostat;
     rg_breaker_list dry_breakers;
-    bool stream, include_usage, pads; /* pads: the events of a stream, with noise */
+    bool stream, include_usage, usage_always; /* usage_always: in every chunk */
+    bool pads; /* the events of a stream, with noise */
     bool parallel_tools, generation_prompt, ignore_eos, echo, add_special, include_reasoning, store, cache_prompt;
     int64_t truncate_tokens; /* texts to be embedded or scored are cut to so many tokens; -1: to what the model takes */
     bool truncate;           /* they are cut to what the model takes; false says nothing */

@@ -202,6 +202,33 @@ static bool read_blocks(json_t *list, const json_t *m, size_t i, rg_refusal *e)
     return ok;
 }
 
+/* Text without the lines by which a client tells its own billing: they change with every request, so that no prompt's
+ * prefix would ever be found again, and say nothing to a model.  NULL and *e: no memory. */
+static json_t *without_billing(json_t *text, rg_refusal *e)
+{
+    static const char mark[] = "x-anthropic-billing-header:";
+    const char *s = json_string_value(text);
+    rg_buf b;
+    json_t *out;
+
+    if (!s || !strstr(s, mark))
+        return text;
+    rg_buf_init(&b, json_string_length(text) + 1);
+    while (*s) {
+        size_t n = strcspn(s, "\n");
+        size_t whole = n + (s[n] == '\n');
+        if (strncmp(s, mark, strlen(mark)) != 0)
+            rg_buf_add(&b, s, whole);
+        s += whole;
+    }
+    out = b.failed ? NULL : json_stringn(b.data ? b.data : "", b.n);
+    rg_buf_fini(&b);
+    json_decref(text);
+    if (!out)
+        rg_refuse_memory(e);
+    return out;
+}
+
 json_t *rg_blocks_read(const json_t *messages, const json_t *system, rg_refusal *e)
 {
     static const char *const roles[] = { "user", "assistant", "system", NULL };
@@ -211,7 +238,11 @@ json_t *rg_blocks_read(const json_t *messages, const json_t *system, rg_refusal 
 
     if (system && !json_is_null(system)) {
         text = rg_content_read(system, "system", e);
-        ok = text && add(list, json_pack("{s:s, s:o}", "role", "system", "content", text), e);
+        text = text ? without_billing(text, e) : NULL;
+        if (text && !json_string_length(text) && json_string_length(system) + json_array_size(system))
+            json_decref(text); /* nothing is left of it */
+        else
+            ok = text && add(list, json_pack("{s:s, s:o}", "role", "system", "content", text), e);
     }
     if (ok && (!json_is_array(messages) || !json_array_size(messages) || json_array_size(messages) > RG_MAX_MESSAGES))
         ok = rg_refuse_field(e, "messages", "'messages' must be a list of 1 to %d messages.", RG_MAX_MESSAGES);

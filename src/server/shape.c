@@ -189,7 +189,9 @@ void rg_chunk_open(rg_buf *b, rg_call *c)
 
 static void close_chunk(rg_buf *b, rg_call *c)
 {
-    if (c->f.include_usage)
+    if (c->f.usage_always)
+        rg_write_usage(b, c);
+    else if (c->f.include_usage)
         rg_out_null(b, "usage");
     rg_write_noise(b, c);
     rg_out_close(b, '}');

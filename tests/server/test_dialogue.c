@@ -390,6 +390,48 @@ static void a_cut_call_is_a_call(void **state)
     plain.s->use = own;
 }
 
+/* ---- what clients send beside ------------------------------------------------------------------------------------ */
+
+/* A line that tells the client's own billing changes every time: the prompt does not have it. */
+static void no_billing_line_reaches_the_prompt(void **state)
+{
+    static const char *const systems[] = {
+        "\"Be kind.\"",
+        "\"x-anthropic-billing-header: cc_version=2.1.0; cch=1a2b3;\\nBe kind.\"",
+        "[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: cc_version=2.1.0; cch=00000;\"},"
+        "{\"type\":\"text\",\"text\":\"Be kind.\"}]",
+    };
+    int64_t n[RG_LEN(systems)];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(systems); i++) {
+        char body[600];
+        snprintf(body, sizeof body, "{\"system\":%s,\"messages\":[" ASKS "]}", systems[i]);
+        json_t *v = ask(&plain, "/v1/messages/count_tokens", body);
+        n[i] = json_integer_value(test_json_at(v, "input_tokens"));
+        json_decref(v);
+    }
+    assert_true(n[0] > 0);
+    assert_int_equal(n[1], n[0]);
+    assert_int_equal(n[2], n[0]);
+}
+
+/* A call that is asked for where there are no tools is asked for in vain; every chunk tells the usage if it is to. */
+static void what_cannot_matter_is_taken(void **state)
+{
+    (void)state;
+    json_decref(ask(&plain, "/v1/chat/completions", "{\"messages\":[" ASKS "],\"max_tokens\":3,\"tool_choice\":\"required\"}"));
+    json_decref(ask(&plain, "/v1/chat/completions",
+                    "{\"messages\":[" ASKS "],\"max_tokens\":3,\"tools\":[],\"tool_choice\":\"required\"}"));
+    test_reply r = test_web_ask(plain.port, "POST", "/v1/chat/completions", NULL,
+                                "{\"messages\":[" ASKS "],\"max_tokens\":3,\"stream\":true,"
+                                "\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}}");
+    assert_int_equal(r.status, 200);
+    assert_null(strstr(r.body, "\"usage\":null"));
+    assert_non_null(strstr(r.body, "\"completion_tokens\":3"));
+    test_reply_free(&r);
+}
+
 static void nothing_is_left(void **state)
 {
     (void)state;
@@ -407,6 +449,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reasoning_items_find_their_message), cmocka_unit_test(a_schema_leaves_the_reasoning_free),
         cmocka_unit_test(every_name_for_a_schema_binds),      cmocka_unit_test(no_limit_is_a_limit_too),
         cmocka_unit_test(a_cut_call_is_a_call),               cmocka_unit_test(a_lost_way_is_an_error),
+        cmocka_unit_test(no_billing_line_reaches_the_prompt), cmocka_unit_test(what_cannot_matter_is_taken),
         cmocka_unit_test(nothing_is_left),
     };
 

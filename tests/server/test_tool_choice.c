@@ -214,7 +214,7 @@ static void what_cannot_be_is_named(void **state)
     static const struct {
         const char *choice, *tool, *says;
     } cases[] = {
-        { "\"required\"", NULL, "no 'tools'" },
+        { "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}", NULL, "no 'tools'" },
         { "\"sometimes\"", "{}", "none|auto|required" },
         { "{\"type\":\"function\"}", "{}", "name a tool" },
         { "{\"type\":\"function\",\"function\":{\"name\":\"other\"}}", "{}", "not in 'tools'" },
