@@ -87,7 +87,7 @@ static bool starts(const parser *p, const char *with)
 {
     size_t n = strlen(with);
 
-    return p->n - p->at >= n && !memcmp(p->s + p->at, with, n);
+    return p->at <= p->n && p->n - p->at >= n && !memcmp(p->s + p->at, with, n);
 }
 
 static bool is_name(int c)
@@ -521,9 +521,9 @@ static void import_one(parser *p, const char *name, size_t n)
                      (int)(n < 100 ? n : 100), name);
         return;
     }
-    r = find_rule(p, as, n_as);
+    r = n_as ? find_rule(p, as, n_as) : NULL;
     if (!r || r->defined) {
-        refuse(p, RG_E_INPUT, "an import of a name that has been defined before");
+        refuse(p, RG_E_INPUT, "an import without a name, or of one that has been defined before");
         return;
     }
     r->defined = true;
