@@ -458,9 +458,12 @@ bool rg_engine_forecast(const rg_engine *e, int32_t batch, int32_t context, rg_f
     *out = (rg_forecast){ .weight_bytes = (double)e->model->weights.bytes,
                           .kv_bytes = batch * (rg_step_kept_bytes(&t.facts, context) - recurrent_bytes),
                           .recurrent_bytes = batch * recurrent_bytes,
-                          .activation_bytes = (double)e->runner->arena_bytes,
-                          .step_s = step_s, .limit_s = rg_step_limit_s(&t, &load), .tokens_s = batch / step_s,
-                          .ttft_s = prompt_s(&t, context, e->runner->max_rows), .bound = bound_of(&t, &load) };
+                          .activation_bytes = (double)e->runner->activation_bytes,
+                          .step_s = step_s,
+                          .limit_s = rg_step_limit_s(&t, &load),
+                          .tokens_s = batch / step_s,
+                          .ttft_s = prompt_s(&t, context, e->runner->max_rows),
+                          .bound = bound_of(&t, &load) };
     return true;
 }
 

@@ -63,6 +63,7 @@ static bool learn_places(dump *d, const rg_model *m, rg_error *err)
     rg_count_fwd(f, &counter, &batch);
     f->reader = rg_watch_init(&watch, f->reader, learn, d);
     rg_model_forward(m, f);
+    rg_watch_fini(&watch);
     rg_free(f);
     if (d->failed)
         return rg_fail_memory(err, 2 * (size_t)d->room * sizeof *d->places);
@@ -153,7 +154,7 @@ static void see(void *arg, const rg_watched *w)
     RG_ASSERT(p->act == w->name && p->cols == w->cols && w->rows >= d->n_step);
     for (int r = 0; p->rows && r < d->n_step; r++) {
         float *row = p->rows + (d->first + (size_t)r) * (size_t)p->cols;
-        memcpy(row, w->data + (size_t)r * (size_t)w->stride, (size_t)p->cols * sizeof *row);
+        memcpy(row, w->data + (size_t)r * (size_t)w->cols, (size_t)p->cols * sizeof *row);
         for (int i = 0; i < p->n_numbers; i++) {
             int32_t number;
             memcpy(&number, &row[i], sizeof number);
@@ -223,4 +224,5 @@ void dump_fini(dump *d)
     for (int i = 0; i < d->n; i++)
         rg_free(d->places[i].rows);
     rg_free(d->places);
+    rg_watch_fini(&d->watch);
 }

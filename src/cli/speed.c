@@ -33,14 +33,13 @@ void speed_fini(speed *s)
 static void fill(speed *s, const rg_seq *q, int from, int to)
 {
     const rg_state_spec *spec = &s->tool->model->state;
-    const rg_group_memory *memory = rg_store_groups(s->tool->runner->store);
     rg_span span = { 0 };
 
     rg_seq_span(s->tool->states, q, 0, 0, &span);
     for (int g = 0; g < spec->n_groups; g++)
         for (int b = from / RG_BLOCK; b * RG_BLOCK < (spec->group[g].per == RG_PER_SEQUENCE ? 1 : to); b++)
             if (span.tables[g][b] >= 0)
-                memset(memory[g].data + (size_t)span.tables[g][b] * memory[g].block_bytes, 0x3c, memory[g].block_bytes);
+                rg_store_fill(s->tool->runner->store, g, span.tables[g][b], 0x3c);
 }
 
 /* Get memory for the positions up to `upto` of a sequence, SPEED_ROWS at a time at most: as the sequence advances, a

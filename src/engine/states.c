@@ -212,7 +212,7 @@ void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held, uint64_t
 {
     *all = *held = *live = 0;
     for (int g = 0; g < s->spec.n_groups; g++) {
-        uint64_t each = rg_store_groups(s->store)[g].block_bytes;
+        uint64_t each = s->spec.group[g].block_bytes;
 
         *all += each * (uint64_t)rg_store_n_blocks(s->store, g);
         *held += each * (uint64_t)rg_blocks_held(s->pools[g]);

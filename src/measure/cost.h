@@ -33,7 +33,7 @@ typedef struct rg_cost {
     double fixed_s;   /* of the step and its operations, within seconds */
     rg_count count;
     int n_ops;
-    size_t activation_bytes; /* the arena of the step */
+    size_t activation_bytes; /* memory of the activations of the step, as this processor keeps them */
 } rg_cost;
 
 /* Called for every operation of a step with its seconds. */

@@ -11,10 +11,8 @@
 
 enum {
     ARENA_BYTES = 32 << 20,
-    FILLED_VALUES = 1 << 19,       /* of the arena, before each time; */
-    KNOWN_VALUES = 1 << 14,        /* of which these are drawn and the rest are copies */
-    STATE_BYTES = 8 << 20,
-    SPREAD_BYTES = 128 << 20,
+    FILLED_VALUES = 1 << 19, /* of the arena, before each time; */
+    KNOWN_VALUES = 1 << 14,  /* of which these are drawn and the rest are copies */
     LEAST_TURNS = 3, LONG_TURNS = 2, MOST_TURNS = 100,
     EMPTY_STEPS = 50,
     OTHERS = 16,
@@ -49,15 +47,9 @@ void rg_op_bench_close(rg_op_bench *b)
     if (!b)
         return;
     drop_weights(b);
-    b->backend->close(b->reader);
+    b->backend->close(b->lane);
+    b->backend->state_free(b->state);
     rg_pool_free(b->pool);
-    if (b->arena)
-        rg_region_free(b->arena, ARENA_BYTES);
-    if (b->state)
-        rg_region_free(b->state, STATE_BYTES);
-    if (b->spread)
-        rg_region_free(b->spread, SPREAD_BYTES);
-    rg_free(b->fwd);
     rg_free(b->stamp);
     rg_free(b->vector);
     rg_free(b->ints);
@@ -67,25 +59,27 @@ void rg_op_bench_close(rg_op_bench *b)
 static bool allocate(rg_op_bench *b, rg_error *err)
 {
     const size_t n = (size_t)b->n_threads;
-    rg_reader_sizes sizes = { .max_rows = RG_BENCH_ROWS,
-                              .max_cols = RG_BENCH_COLS,
-                              .max_folded = RG_BENCH_COLS,
-                              .n_threads = b->n_threads,
-                              .max_heads = RG_BENCH_HEADS,
-                              .max_head_dim = RG_BENCH_LATENT,
-                              .max_keys = RG_BENCH_CONTEXT };
+    rg_lane_options o = { .sizes = { .max_rows = RG_BENCH_ROWS,
+                                     .max_cols = RG_BENCH_COLS,
+                                     .max_folded = RG_BENCH_COLS,
+                                     .n_threads = b->n_threads,
+                                     .max_heads = RG_BENCH_HEADS,
+                                     .max_head_dim = RG_BENCH_LATENT,
+                                     .max_keys = RG_BENCH_CONTEXT },
+                          .activation_bytes = ARENA_BYTES };
+    size_t bytes;
 
-    b->pool = rg_pool_new(b->n_threads, err);
-    b->reader = b->pool ? b->backend->open(b->backend, &sizes, err) : NULL;
-    if (!b->reader)
+    o.pool = b->pool = rg_pool_new(b->n_threads, err);
+    b->lane = b->pool ? b->backend->open(b->backend, &o, err) : NULL;
+    if (!b->lane)
         return false;
-    b->arena = rg_region_new(ARENA_BYTES);
-    b->state = rg_region_new(STATE_BYTES);
-    b->fwd = rg_array(n, sizeof *b->fwd);
+    b->activations = b->backend->activations(b->lane, &bytes);
+    if (!b->activations)
+        return rg_fail(err, RG_E_UNSUPPORTED, "operations of '%s' cannot be timed one by one", b->backend->name);
     b->stamp = rg_array(n, MOST_TURNS * sizeof *b->stamp);
     b->vector = rg_array(RG_BENCH_VECTOR, sizeof *b->vector);
     b->ints = rg_array((size_t)RG_BENCH_ROWS * 9, sizeof *b->ints);
-    return (b->arena && b->state && b->fwd && b->stamp && b->vector && b->ints) || rg_fail_memory(err, ARENA_BYTES);
+    return (b->stamp && b->vector && b->ints) || rg_fail_memory(err, ARENA_BYTES);
 }
 
 rg_op_bench *rg_op_bench_open(const rg_backend *backend, int n_threads, rg_error *err)
@@ -103,11 +97,34 @@ rg_op_bench *rg_op_bench_open(const rg_backend *backend, int n_threads, rg_error
     for (int i = 0; i < RG_BENCH_VECTOR; i++)
         b->vector[i] = i % 2 ? -0.5f : -1.0f;
     b->norm = (rg_weight){ .name = "norm", .n_mats = 1, .rows = 1, .vec = b->vector };
-    memset(b->state, STATE_BYTE, STATE_BYTES);
     return b;
 }
 
 /* ---- what cases read --------------------------------------------------------------------------------------------- */
+
+/* The blocks of the batch start at this one. */
+static void set_table(rg_op_bench *b, int first)
+{
+    b->first_block = first;
+    for (int i = 0; i < b->batch_blocks; i++)
+        b->table[i] = first + i;
+}
+
+/* As many blocks of state as fit in so many bytes, those of the batch at least. */
+static bool set_state(rg_op_bench *b, size_t bytes, rg_error *err)
+{
+    const size_t fit = b->block_bytes ? bytes / b->block_bytes : 0;
+
+    b->n_blocks = fit > (size_t)b->batch_blocks ? (int)fit / b->batch_blocks * b->batch_blocks : b->batch_blocks;
+    b->backend->state_free(b->state);
+    b->state = b->backend->state_new(
+        b->backend, &(rg_state_shape){ .n_groups = 1, .block_bytes = { b->block_bytes }, .n_blocks = { b->n_blocks } },
+        err);
+    for (int i = 0; b->state && i < b->n_blocks; i++)
+        b->backend->state_fill(b->state, 0, i, STATE_BYTE);
+    set_table(b, 0);
+    return b->state;
+}
 
 /* n_seqs sequences of n_rows rows each, the last of `end` positions. */
 static void set_batch(rg_op_bench *b, int n_seqs, int n_rows, int end, size_t block_bytes)
@@ -117,10 +134,9 @@ static void set_batch(rg_op_bench *b, int n_seqs, int n_rows, int end, size_t bl
     int32_t *kv_end = index + RG_BENCH_ROWS, *pos = kv_end + RG_BENCH_ROWS, *table = pos + 4 * RG_BENCH_ROWS;
 
     RG_ASSERT(rows <= RG_BENCH_ROWS && n_rows <= end && end <= RG_BENCH_CONTEXT && n_seqs * n_blocks <= RG_BENCH_ROWS);
-    b->group = (rg_group_memory){ b->state, block_bytes };
-    b->states_bytes = 0;
-    for (int i = 0; i < n_seqs * n_blocks; i++)
-        table[i] = i;
+    b->table = table;
+    b->batch_blocks = n_seqs * n_blocks;
+    b->block_bytes = block_bytes;
     for (int r = 0; r < rows; r++) {
         token[r] = logits[r] = r;
         index[r] = end - n_rows + r % n_rows;
@@ -135,17 +151,25 @@ static void set_batch(rg_op_bench *b, int n_seqs, int n_rows, int end, size_t bl
     b->batch = (rg_batch){ .n_rows = rows, .n_spans = n_seqs, .spans = b->spans, .token = token, .index = index,
                            .kv_end = kv_end, .pos = (const int32_t(*)[4])(const void *)pos, .n_logits = rows,
                            .logit_rows = logits };
-    b->state_bytes = (size_t)(n_seqs * n_blocks) * block_bytes;
+    b->n_blocks = b->batch_blocks;
+    set_table(b, 0);
 }
 
-void rg_op_bench_batch(rg_op_bench *b, int rows, int end, size_t block_bytes)
+void rg_op_bench_batch(rg_op_bench *b, int rows, int end)
+{
+    set_batch(b, 1, rows, end, 0);
+}
+
+bool rg_op_bench_batch_on(rg_op_bench *b, int rows, int end, size_t block_bytes, rg_error *err)
 {
     set_batch(b, 1, rows, end, block_bytes);
+    return set_state(b, 0, err);
 }
 
-void rg_op_bench_streams(rg_op_bench *b, int n, int end, size_t block_bytes)
+bool rg_op_bench_streams(rg_op_bench *b, int n, int end, size_t block_bytes, rg_error *err)
 {
     set_batch(b, n, 1, end, block_bytes);
+    return set_state(b, 0, err);
 }
 
 static rg_placed *place(const rg_op_bench *b, rg_type type, int64_t rows, int64_t cols, rg_error *err)
@@ -219,15 +243,7 @@ bool rg_op_bench_spread(rg_op_bench *b, size_t bytes, rg_error *err)
 
 bool rg_op_bench_spread_state(rg_op_bench *b, size_t bytes, rg_error *err)
 {
-    RG_ASSERT(b->n_copies < 2 && b->state_bytes <= bytes && bytes <= SPREAD_BYTES);
-    if (!b->spread) {
-        b->spread = rg_region_new(SPREAD_BYTES);
-        if (!b->spread)
-            return rg_fail_memory(err, SPREAD_BYTES);
-        memset(b->spread, STATE_BYTE, SPREAD_BYTES);
-    }
-    b->states_bytes = bytes;
-    return true;
+    return set_state(b, bytes, err);
 }
 
 /* ---- the clock --------------------------------------------------------------------------------------------------- */
@@ -236,8 +252,8 @@ bool rg_op_bench_spread_state(rg_op_bench *b, size_t bytes, rg_error *err)
  * caches of others.  So every thread first rewrites its part of the activations. */
 static void hand_over(rg_fwd *f, rg_op_bench *b)
 {
-    const size_t line = 64 / sizeof(uint32_t), run = 16 * line, all = f->arena_peak / sizeof(uint32_t);
-    volatile uint32_t *at = (volatile uint32_t *)(void *)f->arena;
+    const size_t line = 64 / sizeof(uint32_t), run = 16 * line, all = b->used_bytes / sizeof(uint32_t);
+    volatile uint32_t *at = b->activations;
 
     for (size_t i = (size_t)f->thread * run; i < all; i += (size_t)f->n_threads * run)
         for (size_t k = i; k < i + run && k < all; k += line)
@@ -246,32 +262,17 @@ static void hand_over(rg_fwd *f, rg_op_bench *b)
         b->weight.placed = b->copies[b->next_copy];
         b->next_copy = (b->next_copy + 1) % b->n_copies;
     }
-    if (f->thread == 0 && b->states_bytes) { /* goes on where the batch before ended: what was just read is near */
-        if (b->state_at + b->state_bytes > b->states_bytes)
-            b->state_at = 0;
-        b->group.data = b->spread + b->state_at;
-        b->state_at += b->state_bytes;
-    }
-    rg_fwd_barrier(f);
+    if (f->thread == 0 && b->n_blocks > b->batch_blocks) /* goes on behind the last turn's: what was read is near */
+        set_table(b, (b->first_block + b->batch_blocks) % b->n_blocks);
+    rg_fwd_meet(f);
 }
 
-static void turns(void *arg, int thread)
+static rg_outputs turns(const void *bench, rg_fwd *f)
 {
-    rg_op_bench *b = arg;
-    rg_fwd *f = &b->fwd[thread];
+    rg_op_bench *b = (rg_op_bench *)(uintptr_t)bench;
 
-    *f = (rg_fwd){ .reader = b->reader,
-                   .batch = &b->batch,
-                   .groups = &b->group,
-                   .exact = b->exact,
-                   .thread = thread,
-                   .n_threads = b->n_threads,
-                   .pool = b->pool,
-                   .lazy = b->n_repeats > 1,
-                   .arena = b->arena,
-                   .arena_bytes = ARENA_BYTES };
     for (int i = 0; i < b->n_turns; i++) {
-        uint64_t *stamp = b->stamp[thread * MOST_TURNS + i];
+        uint64_t *stamp = b->stamp[f->thread * MOST_TURNS + i];
         int mark = rg_act_mark(f);
 
         hand_over(f, b);
@@ -280,11 +281,36 @@ static void turns(void *arg, int thread)
             b->run(f, b);
             rg_act_release(f, mark);
         }
-        if (f->lazy)
-            rg_fwd_barrier(f);
+        if (b->n_repeats > 1)
+            rg_fwd_meet(f);
         stamp[1] = rg_now_ns();
     }
-    rg_fwd_barrier(f);
+    rg_fwd_meet(f);
+    return (rg_outputs){ 0 };
+}
+
+static rg_outputs once(const void *bench, rg_fwd *f)
+{
+    const rg_op_bench *b = bench;
+
+    b->run(f, b);
+    return (rg_outputs){ 0 };
+}
+
+/* Operations of a step end with barriers that may be owed, one alone with a barrier. */
+static void run_turns(rg_op_bench *b)
+{
+    const rg_step step = { .text = turns,
+                           .model = b,
+                           .batch = &b->batch,
+                           .reader = b->lane->reader,
+                           .exact = b->exact,
+                           .settled = b->n_repeats == 1,
+                           .n_threads = b->n_threads,
+                           .state = b->state };
+
+    b->backend->submit(b->lane, &step);
+    b->backend->wait(b->lane);
 }
 
 /* A turn lasts from when the last thread begins it to when the last one is done with it, which is where the next
@@ -294,7 +320,7 @@ static double quick_turn(rg_op_bench *b, int n)
     double took[MOST_TURNS];
 
     b->n_turns = n;
-    rg_pool_run(b->pool, b->n_threads, turns, b);
+    run_turns(b);
     for (int i = 0; i < n; i++) {
         uint64_t begun = 0, ended = 0;
         for (int t = 0; t < b->n_threads; t++) {
@@ -308,10 +334,10 @@ static double quick_turn(rg_op_bench *b, int n)
 }
 
 /* Values without a pattern that branch prediction could learn, and without denormals, which are slow. */
-static void fill_arena(rg_op_bench *b)
+static void fill_activations(rg_op_bench *b)
 {
     rg_rng rng = { .seed = 1 };
-    float *x = (float *)(void *)b->arena;
+    float *x = b->activations;
 
     for (int i = 0; i < KNOWN_VALUES; i++)
         x[i] = 2 * rg_rng_unit(&rng) - 1;
@@ -321,8 +347,11 @@ static void fill_arena(rg_op_bench *b)
 
 static double time_repeats(rg_op_bench *b, rg_op_case *run, int n_repeats)
 {
-    fill_arena(b);
+    fill_activations(b);
     b->run = run;
+    b->used_bytes = 0;
+    RG_ASSERT(b->backend->measure(b->backend, &(rg_step){ .text = once, .model = b, .batch = &b->batch },
+                                  &b->used_bytes, NULL));
     b->n_repeats = n_repeats;
     const int least = quick_turn(b, 1) > LONG_S ? LONG_TURNS : LEAST_TURNS; /* the first one is to get warm */
     double s = quick_turn(b, least);

@@ -35,20 +35,20 @@ struct rg_op_bench {
     /* The rest is op_bench.c's. */
     rg_pool *pool;
     const rg_backend *backend;
-    const rg_reader *reader;
+    rg_lane *lane;
     int n_threads;
-    uint8_t *arena, *state, *spread; /* spread: states that turns read one after the other; NULL: not needed yet */
-    rg_fwd *fwd;           /* [n_threads] */
+    void *activations;     /* the lane's memory for them, */
+    size_t used_bytes;     /* what the case takes of it */
     uint64_t (*stamp)[2];  /* [n_threads * turns] when a thread began and ended one */
     rg_placed *placed;     /* the matrix; */
     rg_placed **copies;    /* [n_copies] others of the same values, of which every turn reads the next; NULL: none */
     int n_copies, next_copy;
-    size_t state_bytes;    /* of the batch; */
-    size_t states_bytes, state_at; /* all places that it is read at in turn, 0: `state` alone; and where it is next */
+    rg_state_memory *state; /* of the batch; NULL: not needed yet */
+    size_t block_bytes;    /* of state; the batch has batch_blocks of the n_blocks there are, and every turn reads the */
+    int batch_blocks, n_blocks, first_block; /* next ones */
     rg_span spans[RG_BENCH_ROWS];
     rg_batch batch;
-    rg_group_memory group;
-    int32_t *ints;         /* of the batch */
+    int32_t *ints, *table; /* of the batch */
     rg_op_case *run;
     int n_turns, n_repeats; /* a turn is the case so often */
 };
@@ -56,11 +56,12 @@ struct rg_op_bench {
 rg_op_bench *rg_op_bench_open(const rg_backend *backend, int n_threads, rg_error *err);
 void rg_op_bench_close(rg_op_bench *b); /* NULL is fine */
 
-/* The batch becomes the last `rows` of the first `end` positions of one sequence, whose state has blocks of so many
- * bytes: those of b->kv, b->tail, b->scan or b->recurrence, or 0. */
-void rg_op_bench_batch(rg_op_bench *b, int rows, int end, size_t block_bytes);
+/* The batch becomes the last `rows` of the first `end` positions of one sequence, which has no state; or whose state has
+ * blocks of so many bytes: those of b->kv, b->tail, b->scan or b->recurrence, or 0. */
+void rg_op_bench_batch(rg_op_bench *b, int rows, int end);
+bool rg_op_bench_batch_on(rg_op_bench *b, int rows, int end, size_t block_bytes, rg_error *err) RG_MUST_CHECK;
 /* The batch becomes the last of `end` positions, at most a block, of each of so many sequences. */
-void rg_op_bench_streams(rg_op_bench *b, int n, int end, size_t block_bytes);
+bool rg_op_bench_streams(rg_op_bench *b, int n, int end, size_t block_bytes, rg_error *err) RG_MUST_CHECK;
 /* Until the next batch every turn reads the state at another place, all of them together at most so many bytes. */
 bool rg_op_bench_spread_state(rg_op_bench *b, size_t bytes, rg_error *err) RG_MUST_CHECK;
 /* b->weight becomes a matrix of plausible values.  False: no memory. */

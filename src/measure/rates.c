@@ -175,7 +175,7 @@ static void measure_angles(round *r)
 {
     double same_s, other_s, angles = (double)MANY_ROWS * r->b->rope.n_pairs;
 
-    rg_op_bench_batch(r->b, MANY_ROWS, 2 * MANY_ROWS, 0);
+    rg_op_bench_batch(r->b, MANY_ROWS, 2 * MANY_ROWS);
     same_s = seconds(r, rg_case_rotate);
     other_s = seconds(r, rg_case_turn_back);
     r->out->angle_s = rest(other_s, 2 * same_s, 2 * angles);
@@ -188,9 +188,13 @@ static bool measure_values(round *r, rg_error *err)
     if (!set_width(r, LITTLE, err))
         return false;
     for (size_t i = 0; i < RG_LEN(cases); i++) {
-        rg_op_bench_batch(r->b, 1, 1, block_bytes(r->b, cases[i].kind));
+        const size_t bytes = block_bytes(r->b, cases[i].kind);
+
+        if (!rg_op_bench_batch_on(r->b, 1, 1, bytes, err))
+            return false;
         out->fixed_s[cases[i].kind] = among_others(r, cases[i].run);
-        rg_op_bench_batch(r->b, shared_rows(r), shared_rows(r), block_bytes(r->b, cases[i].kind));
+        if (!rg_op_bench_batch_on(r->b, shared_rows(r), shared_rows(r), bytes, err))
+            return false;
         out->shared_s[cases[i].kind] = among_others(r, cases[i].run);
         for (int k = 0; !i && k < RG_OP_COUNT; k++) {
             out->fixed_s[k] = out->fixed_s[cases[0].kind];
@@ -202,7 +206,8 @@ static bool measure_values(round *r, rg_error *err)
         return false;
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_op_kind kind = cases[i].kind;
-        rg_op_bench_batch(r->b, MANY_ROWS, MANY_ROWS, block_bytes(r->b, kind));
+        if (!rg_op_bench_batch_on(r->b, MANY_ROWS, MANY_ROWS, block_bytes(r->b, kind), err))
+            return false;
         out->cell_s[kind] = rest(seconds(r, cases[i].run), out->shared_s[kind], rg_op_bench_cells(r->b, cases[i].run));
         for (int k = 0; !i && k < RG_OP_COUNT; k++)
             out->cell_s[k] = out->cell_s[cases[0].kind];
@@ -265,7 +270,7 @@ static bool measure_fixed_products(round *r, rg_error *err)
     if (!set_width(r, LITTLE, err))
         return false;
     for (int i = 0; i < 2; i++, fixed = r->out->shared_s) {
-        rg_op_bench_batch(r->b, i ? shared_rows(r) : 1, i ? shared_rows(r) : 1, 0);
+        rg_op_bench_batch(r->b, i ? shared_rows(r) : 1, i ? shared_rows(r) : 1);
         fixed[RG_OP_LINEAR] = fixed[RG_OP_LINEAR_HEADS] = among_others(r, rg_case_linear);
         fixed[RG_OP_GATED] = fixed[RG_OP_MOE] = among_others(r, rg_case_gated);
     }
@@ -274,7 +279,7 @@ static bool measure_fixed_products(round *r, rg_error *err)
 
 static double product_seconds(round *r, int rows)
 {
-    rg_op_bench_batch(r->b, rows, rows, 0);
+    rg_op_bench_batch(r->b, rows, rows);
     return rest(seconds(r, rg_case_linear), (rows > 1 ? r->out->shared_s : r->out->fixed_s)[RG_OP_LINEAR],
                 (double)(r->b->weight.rows * r->b->weight.cols));
 }
@@ -316,7 +321,7 @@ static bool measure_rounding(round *r, rg_type type, double *in_s, rg_error *err
     *in_s = 0;
     if (!r->backend->is_fast(r->backend, type))
         return true;
-    rg_op_bench_batch(r->b, MANY_ROWS, MANY_ROWS, 0);
+    rg_op_bench_batch(r->b, MANY_ROWS, MANY_ROWS);
     if (!rg_op_bench_weights(r->b, type, FLAT_ROWS, FLAT_COLS, err))
         return false;
     once = seconds(r, rg_case_linear);
@@ -391,7 +396,8 @@ static bool pair_seconds(round *r, const rg_kv *kv, sharing by, double *out, rg_
 
     b->kv = *kv;
     b->n_heads = kv->n_heads * by.queries / by.rows;
-    rg_op_bench_batch(b, by.rows, RG_BENCH_CONTEXT, rg_kv_bytes(&open));
+    if (!rg_op_bench_batch_on(b, by.rows, RG_BENCH_CONTEXT, rg_kv_bytes(&open), err))
+        return false;
     if (by.far && !rg_op_bench_spread_state(b, (size_t)rg_rate_sets[RG_RATE_SETS - 1], err))
         return false;
     double s = seconds(r, kv->latent ? rg_case_mla_attention : rg_case_attention);
@@ -441,7 +447,10 @@ static bool measure_all_attention(round *r, rg_error *err)
     r->b->kv = (rg_kv){ .type = RG_BF16, .n_heads = 1, .k_dim = 64, .v_dim = 64 };
     r->b->n_heads = 1;
     for (int i = 0; i < 2; i++, fixed = r->out->shared_s) {
-        rg_op_bench_batch(r->b, i ? shared_rows(r) : 1, i ? shared_rows(r) : 1, rg_kv_bytes(&r->b->kv));
+        const int rows = i ? shared_rows(r) : 1;
+
+        if (!rg_op_bench_batch_on(r->b, rows, rows, rg_kv_bytes(&r->b->kv), err))
+            return false;
         fixed[RG_OP_ATTENTION] = fixed[RG_OP_MLA_ATTENTION] = among_others(r, rg_case_attention);
     }
     for (int i = 0; ok && rg_rate_kv_type(i / 2) < RG_TYPE_COUNT; i++)
@@ -464,7 +473,8 @@ static bool measure_first_blocks(round *r, rg_error *err)
     for (int place = 0; place < RG_RATE_PLACES; place++) {
         const bool far = place == RG_FAR;
         double pair = (far ? a->far_pair_s : a->pair_s)[0] + 128 * (far ? a->far_column_s : a->column_s)[0];
-        rg_op_bench_streams(b, SHORT_SEQS, RG_BLOCK, rg_kv_bytes(&kv));
+        if (!rg_op_bench_streams(b, SHORT_SEQS, RG_BLOCK, rg_kv_bytes(&kv), err))
+            return false;
         if (place != RG_NEAR && !rg_op_bench_spread_state(b, (size_t)rg_rate_sets[rg_rate_place_set[place]], err))
             return false;
         out->first_byte_s[place] = rest(seconds(r, rg_case_attention), out->shared_s[RG_OP_ATTENTION] + pairs * pair,
@@ -484,7 +494,8 @@ static bool measure_store(round *r, rg_error *err)
     b->kv = kv;
     b->width = kv.n_heads * kv.k_dim;
     for (int place = 0; place < RG_RATE_PLACES; place++) {
-        rg_op_bench_streams(b, MANY_ROWS, 1, rg_kv_bytes(&kv));
+        if (!rg_op_bench_streams(b, MANY_ROWS, 1, rg_kv_bytes(&kv), err))
+            return false;
         if (place != RG_NEAR && !rg_op_bench_spread_state(b, (size_t)rg_rate_sets[rg_rate_place_set[place]], err))
             return false;
         out->line_s[place] = rest(seconds(r, rg_case_kv_store),

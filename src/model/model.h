@@ -65,12 +65,7 @@ typedef struct rg_expert_reads {
 } rg_expert_reads;
 rg_expert_reads rg_model_expert_reads(const rg_model *m);
 
-/* The model's text: one step through a reader.  What the batch does not ask for is NULL. */
-typedef struct rg_outputs {
-    rg_act *logits; /* of the wanted rows, [n_logits, vocab] */
-    rg_act *hidden; /* of all rows, after the final norm, [n_rows, dim] */
-    rg_act *scores; /* of the wanted runs, [n_scores, n_labels] */
-} rg_outputs;
+/* The model's text: one step through a reader. */
 rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f);
 
 /* ---- a runner that computes on this machine ---- */

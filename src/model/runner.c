@@ -1,62 +1,24 @@
-/* runner.c -- a runner that computes on this machine: threads, arena, state, and the step as one program.
+/* runner.c -- a runner of a model on a back end: the host's threads, a lane, state.
  *
- * Everything is sized when it is made, by a counting run of the largest step: a step allocates nothing. */
+ * Everything is sized when it is made, by measuring the largest step: a step allocates nothing. */
 #include "base/mem.h"
 #include "model/model.h"
-#include "ops/count/count.h"
 
 typedef struct model_runner {
     rg_runner base; /* first */
     const rg_model *m;
     rg_runner_options o;
     rg_pool *pool;
-    const rg_reader *computing, *reader; /* reader: around it, or it */
-    uint8_t *arena;
-    rg_fwd *fwd; /* [n_threads] */
-    /* The step being run. */
-    const rg_batch *batch;
-    int n_threads;
-    const rg_sink *sink;
+    rg_lane *lane;
+    const rg_reader *reader; /* around the lane's, or it */
 } model_runner;
 
 /* Below so many operations and bytes a second thread costs more in barriers than it brings. */
 enum { SMALL_STEP_OPS = 2000000, SMALL_STEP_BYTES = 1000000 };
 
-static float *row_of(const rg_fwd *f, const rg_act *a, int i)
+static rg_outputs forward(const void *model, rg_fwd *f)
 {
-    return rg_act_data(f, a) + (size_t)i * (size_t)a->stride;
-}
-
-static void program(void *arg, int thread)
-{
-    model_runner *r = arg;
-    rg_fwd *f = &r->fwd[thread];
-
-    *f = (rg_fwd){ .reader = r->reader,
-                   .batch = r->batch,
-                   .groups = rg_store_groups(r->base.store),
-                   .exact = r->o.exact,
-                   .llm_int8 = r->o.llm_int8,
-                   .layer = -1,
-                   .thread = thread,
-                   .n_threads = r->n_threads,
-                   .pool = r->pool,
-                   .lazy = !r->o.wrap, /* a reader around the computing one may look at what others computed */
-                   .arena = r->arena,
-                   .arena_bytes = r->base.arena_bytes };
-    rg_mem_forbid();
-    rg_outputs out = rg_model_forward(r->m, f);
-    int n_logits = r->batch->n_logits, n_hidden = r->batch->n_hidden, n_all = n_logits + n_hidden + r->batch->n_scores;
-    for (int i; n_all && (i = rg_chunk_next(f, n_all)) >= 0;)
-        if (i < n_logits)
-            r->sink->logits(r->sink->arg, thread, i, row_of(f, out.logits, i));
-        else if (i < n_logits + n_hidden)
-            r->sink->hidden(r->sink->arg, thread, i - n_logits,
-                            row_of(f, out.hidden, r->batch->hidden[i - n_logits].first), (size_t)out.hidden->stride);
-        else
-            r->sink->scores(r->sink->arg, thread, i - n_logits - n_hidden,
-                            row_of(f, out.scores, i - n_logits - n_hidden));
-    rg_mem_permit();
+    return rg_model_forward(model, f);
 }
 
 static bool is_small(const model_runner *r, const rg_batch *batch)
@@ -77,52 +39,31 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
 
     RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits && batch->n_scores <= r->o.max_seqs);
     RG_ASSERT(!batch->embeds); /* not before prefix hashing covers what they hold: token -1 says nothing about it */
-    r->batch = batch;
-    r->sink = sink;
-    r->n_threads = is_small(r, batch) ? 1 : r->o.n_threads;
-    rg_pool_run(r->pool, r->n_threads, program, r);
+    const rg_step one = { .text = forward,
+                          .model = r->m,
+                          .batch = batch,
+                          .reader = r->reader,
+                          .exact = r->o.exact,
+                          .llm_int8 = r->o.llm_int8,
+                          .settled = r->o.wrap, /* a reader around the lane's may look at values */
+                          .n_threads = is_small(r, batch) ? 1 : r->o.n_threads,
+                          .state = rg_store_memory(r->base.store),
+                          .sink = sink };
+    r->lane->backend->submit(r->lane, &one);
+    r->lane->backend->wait(r->lane);
 }
 
 /* ---- sizes ---- */
 
-/* A reader that asks for every operation whether the kernels can compute it, and hands it on.  What a file's numbers
- * can get wrong is refused here; a step only asserts it. */
-typedef struct checker {
-    rg_reader reader; /* first */
-    const rg_backend *backend;
-    rg_error *err;
-    bool ok;
-} checker;
-
-static void check_op(const rg_reader *self, rg_fwd *f, const rg_op *op)
-{
-    checker *c = (checker *)(uintptr_t)self;
-
-    c->ok = c->ok && c->backend->can(c->backend, f->layer, op, c->err);
-    self->inner->run(self->inner, f, op);
-}
-
-/* The arena of this step, by a run that computes nothing. */
 static bool measure_step(const model_runner *r, const rg_batch *batch, size_t *bytes, rg_error *err)
 {
-    rg_counter counter;
-    rg_fwd *f = rg_alloc(sizeof *f);
+    const rg_step one = { .text = forward, .model = r->m, .batch = batch };
 
-    if (!f)
-        return rg_fail_memory(err, sizeof *f);
-    rg_counter_init(&counter, NULL, 0);
-    rg_count_fwd(f, &counter, batch);
-    checker check = { .reader = { .run = check_op, .inner = &counter.reader }, .backend = r->o.backend, .err = err,
-                      .ok = true };
-    f->reader = &check.reader;
-    rg_model_forward(r->m, f);
-    *bytes = f->arena_peak > *bytes ? f->arena_peak : *bytes;
-    rg_free(f);
-    return check.ok;
+    return r->o.backend->measure(r->o.backend, &one, bytes, err);
 }
 
-/* The arena of the largest step: without hidden states, and with all that a step can give. */
-static bool measure_arena(model_runner *r, rg_error *err)
+/* The activations of the largest step: without hidden states, and with all that a step can give. */
+static bool measure_activations(model_runner *r, rg_error *err)
 {
     size_t n = (size_t)r->o.max_rows;
     int32_t *zeros = rg_array(n, 6 * sizeof *zeros);
@@ -134,10 +75,10 @@ static bool measure_arena(model_runner *r, rg_error *err)
     if (ok) {
         batch.kv_end = zeros + n;
         batch.pos = (const int32_t(*)[4])(const void *)(zeros + 2 * n);
-        ok = measure_step(r, &batch, &r->base.arena_bytes, err);
+        ok = measure_step(r, &batch, &r->base.activation_bytes, err);
         batch.n_hidden = 1;
         batch.n_scores = r->m->config.n_labels ? r->o.max_seqs : 0;
-        ok = ok && measure_step(r, &batch, &r->base.arena_bytes, err);
+        ok = ok && measure_step(r, &batch, &r->base.activation_bytes, err);
     }
     rg_free(zeros);
     return ok;
@@ -276,27 +217,27 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
         return rg_fail_memory(err, sizeof *r), NULL;
     r->m = m;
     r->o = *o;
-    r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .dim = m->config.dim, .max_rows = o->max_rows,
-                           .max_logits = o->max_logits, .n_threads = o->n_threads, .sees = m->config.sees,
-                           .diffusion = m->config.diffusion, .spec = &m->state, .step = step };
-    if (!measure_arena(r, err) || !size_groups(r, n_blocks, err))
+    r->base = (rg_runner){ .vocab_size = m->config.vocab_size,
+                           .dim = m->config.dim,
+                           .max_rows = o->max_rows,
+                           .max_logits = o->max_logits,
+                           .n_threads = o->n_threads,
+                           .sees = m->config.sees,
+                           .diffusion = m->config.diffusion,
+                           .spec = &m->state,
+                           .step = step };
+    if (!measure_activations(r, err) || !size_groups(r, n_blocks, err))
         goto fail;
-    rg_reader_sizes sizes = reader_sizes(r);
     rg_step_facts_find(&r->base.facts, m);
-    r->arena = o->backend->memory_new(r->base.arena_bytes);
-    r->fwd = rg_array((size_t)o->n_threads, sizeof *r->fwd);
-    if (!r->arena || !r->fwd) {
-        rg_fail_memory(err, r->base.arena_bytes);
-        goto fail;
-    }
     r->base.store = rg_store_new(&m->state, n_blocks, o->backend, err);
     if (!r->base.store)
         goto fail;
     r->pool = o->pool ? o->pool : rg_pool_new(o->n_threads, err);
-    r->computing = r->pool ? o->backend->open(o->backend, &sizes, err) : NULL;
-    if (!r->computing)
+    rg_lane_options lane = { .sizes = reader_sizes(r), .activation_bytes = r->base.activation_bytes, .pool = r->pool };
+    r->lane = r->pool ? o->backend->open(o->backend, &lane, err) : NULL;
+    if (!r->lane)
         goto fail;
-    r->reader = r->computing;
+    r->reader = r->lane->reader;
     if (o->pin)
         rg_pool_pin(r->pool);
     if (o->wrap)
@@ -314,12 +255,9 @@ void rg_model_runner_free(rg_runner *self)
 
     if (!r)
         return;
-    r->o.backend->close(r->computing);
+    r->o.backend->close(r->lane);
     if (!r->o.pool)
         rg_pool_free(r->pool);
     rg_store_free(r->base.store);
-    if (r->arena)
-        r->o.backend->memory_free(r->arena, r->base.arena_bytes);
-    rg_free(r->fwd);
     rg_free(r);
 }

@@ -9,19 +9,6 @@
 #include "model/state.h"
 #include "model/step_facts.h"
 
-/* Receives the results of a step.  Called on any of the step's threads, several at once for different i; `thread` is
- * the number of the calling one, below the runner's n_threads. */
-typedef struct rg_sink {
-    /* Of the i-th wanted row: logits [vocab_size], which the callee may overwrite; they stay until the step ends. */
-    void (*logits)(void *arg, int thread, int i, float *logits);
-    /* Of the i-th wanted run: the hidden states of its rows, [dim] each, the next one `stride` floats further.  May be
-     * NULL if no batch asks for any. */
-    void (*hidden)(void *arg, int thread, int i, const float *rows, size_t stride);
-    /* Of the i-th wanted run: its scores [n_labels].  May be NULL likewise. */
-    void (*scores)(void *arg, int thread, int i, const float *scores);
-    void *arg;
-} rg_sink;
-
 typedef struct rg_runner rg_runner;
 struct rg_runner {
     int vocab_size, dim;
@@ -30,8 +17,8 @@ struct rg_runner {
     int n_threads;
     int sees;                 /* how far its rows see (batch.h) */
     rg_diffusion diffusion;
-    size_t arena_bytes;       /* memory of the activations of the largest step */
-    rg_step_facts facts;      /* what steps read and compute; all 0: not known */
+    size_t activation_bytes; /* memory of the activations of the largest step */
+    rg_step_facts facts;     /* what steps read and compute; all 0: not known */
     const rg_state_spec *spec;
     rg_store *store;
     /* Compute a batch; the sink is called once for each wanted row and run.  When it returns, the state holds all rows.

@@ -168,40 +168,77 @@ uint64_t rg_state_bytes_per_sequence(const rg_state_spec *spec)
 struct rg_store {
     rg_state_spec spec; /* its arrays are borrowed */
     const rg_backend *backend;
-    rg_group_memory memory[RG_MAX_GROUPS];
+    rg_state_memory *memory;
     int32_t n_blocks[RG_MAX_GROUPS];
-    size_t region_bytes[RG_MAX_GROUPS];
 };
+
+/* What of the layers lies in blocks.  A layer that shares another's K/V keeps none. */
+static void list_kept(const rg_state_spec *spec, rg_kv *kv, rg_buffer *buffer, rg_state_shape *shape)
+{
+    shape->kv = kv;
+    shape->buffer = buffer;
+    for (int i = 0; i < spec->n_layers; i++) {
+        const rg_keep *k = &spec->keep[i];
+
+        if (k->kv.group >= 0 && k->shared_with < 0)
+            kv[shape->n_kv++] = k->kv;
+        for (int b = 0; b < k->n_buffers; b++)
+            if (k->buffer[b].per == RG_PER_POSITION)
+                buffer[shape->n_buffers++] = k->buffer[b];
+    }
+}
+
+static bool check_blocks(const rg_state_spec *spec, const int32_t n_blocks[], rg_error *err)
+{
+    for (int g = 0; g < spec->n_groups; g++) {
+        size_t bytes;
+
+        if (n_blocks[g] < 0 || !rg_mul((size_t)n_blocks[g], spec->group[g].block_bytes, &bytes))
+            return rg_fail(err, RG_E_LIMIT, "%d blocks of state of %zu bytes are too many", (int)n_blocks[g],
+                           spec->group[g].block_bytes);
+    }
+    return true;
+}
+
+static rg_state_memory *memory_new(const rg_store *s, rg_error *err)
+{
+    const size_t n = (size_t)s->spec.n_layers;
+    rg_kv *kv = rg_array(n, sizeof *kv);
+    rg_buffer *buffer = rg_array(n, RG_MAX_BUFFERS * sizeof *buffer);
+    rg_state_shape shape = { .n_groups = s->spec.n_groups };
+    rg_state_memory *m = NULL;
+
+    if (kv && buffer) {
+        list_kept(&s->spec, kv, buffer, &shape);
+        for (int g = 0; g < shape.n_groups; g++) {
+            shape.block_bytes[g] = s->spec.group[g].block_bytes;
+            shape.n_blocks[g] = s->n_blocks[g];
+        }
+        m = s->backend->state_new(s->backend, &shape, err);
+    } else {
+        rg_fail_memory(err, n * RG_MAX_BUFFERS * sizeof *buffer);
+    }
+    rg_free(kv);
+    rg_free(buffer);
+    return m;
+}
 
 rg_store *rg_store_new(const rg_state_spec *spec, const int32_t n_blocks[], const rg_backend *backend, rg_error *err)
 {
+    if (!check_blocks(spec, n_blocks, err))
+        return NULL;
     rg_store *s = rg_zalloc(sizeof *s);
 
     if (!s)
         return rg_fail_memory(err, sizeof *s), NULL;
     s->spec = *spec;
     s->backend = backend;
-    for (int g = 0; g < spec->n_groups; g++) {
-        size_t bytes;
-
-        if (n_blocks[g] < 0 || !rg_mul((size_t)n_blocks[g], spec->group[g].block_bytes, &bytes)) {
-            rg_fail(err, RG_E_LIMIT, "%d blocks of state of %zu bytes are too many", (int)n_blocks[g],
-                    spec->group[g].block_bytes);
-            goto fail;
-        }
-        s->memory[g].data = backend->memory_new(bytes);
-        if (!s->memory[g].data) {
-            rg_fail_memory(err, bytes);
-            goto fail;
-        }
-        s->memory[g].block_bytes = spec->group[g].block_bytes;
-        s->region_bytes[g] = bytes;
+    for (int g = 0; g < spec->n_groups; g++)
         s->n_blocks[g] = n_blocks[g];
-    }
-    return s;
-
-fail:
-    rg_store_free(s);
+    s->memory = memory_new(s, err);
+    if (s->memory)
+        return s;
+    rg_free(s);
     return NULL;
 }
 
@@ -209,13 +246,11 @@ void rg_store_free(rg_store *s)
 {
     if (!s)
         return;
-    for (int g = 0; g < s->spec.n_groups; g++)
-        if (s->memory[g].data)
-            s->backend->memory_free(s->memory[g].data, s->region_bytes[g]);
+    s->backend->state_free(s->memory);
     rg_free(s);
 }
 
-const rg_group_memory *rg_store_groups(const rg_store *s)
+rg_state_memory *rg_store_memory(const rg_store *s)
 {
     return s->memory;
 }
@@ -225,69 +260,57 @@ int32_t rg_store_n_blocks(const rg_store *s, int group)
     return s->n_blocks[group];
 }
 
-static uint8_t *block_at(const rg_store *s, int group, int32_t block)
+static void check(const rg_store *s, int group, int32_t block)
 {
     RG_ASSERT(group >= 0 && group < s->spec.n_groups && block >= 0 && block < s->n_blocks[group]);
-    return s->memory[group].data + (size_t)block * s->memory[group].block_bytes;
 }
 
 void rg_store_copy(rg_store *s, int group, int32_t from, int32_t to)
 {
     RG_ASSERT(from != to);
-    memcpy(block_at(s, group, to), block_at(s, group, from), s->memory[group].block_bytes);
+    check(s, group, from);
+    check(s, group, to);
+    s->backend->state_copy(s->memory, group, from, to);
 }
 
 void rg_store_save(const rg_store *s, int group, int32_t block, void *to)
 {
-    memcpy(to, block_at(s, group, block), s->memory[group].block_bytes);
+    check(s, group, block);
+    s->backend->state_save(s->memory, group, block, to);
 }
 
 void rg_store_load(rg_store *s, int group, int32_t block, const void *from)
 {
-    memcpy(block_at(s, group, block), from, s->memory[group].block_bytes);
+    check(s, group, block);
+    s->backend->state_load(s->memory, group, block, from);
+}
+
+void rg_store_fill(rg_store *s, int group, int32_t block, int byte)
+{
+    check(s, group, block);
+    s->backend->state_fill(s->memory, group, block, byte);
 }
 
 /* All ones is a NaN in f32, f16 and bf16, so in the scales of q8 and q4 too. */
 void rg_store_poison(rg_store *s, int group, int32_t block)
 {
 #ifdef RG_DEBUG
-    memset(block_at(s, group, block), 0xff, s->memory[group].block_bytes);
+    rg_store_fill(s, group, block, 0xff);
 #else
-    (void)block_at(s, group, block);
+    check(s, group, block);
 #endif
 }
 
 void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t to_block, int to)
 {
-    uint8_t *source = block_at(s, group, from_block), *target = block_at(s, group, to_block);
-
+    check(s, group, from_block);
+    check(s, group, to_block);
     RG_ASSERT(from >= 0 && from < RG_BLOCK && to >= 0 && to < RG_BLOCK);
     RG_ASSERT(s->spec.group[group].per == RG_PER_POSITION);
-    for (int i = 0; i < s->spec.n_layers; i++) {
-        const rg_keep *k = &s->spec.keep[i];
-        const rg_kv kv = rg_kv_open(&k->kv); /* a closed part is made anew: rg_store_close_block */
-
-        /* A layer that shares another's K/V moves it once more, which changes nothing. */
-        for (int h = 0; kv.group == group && h < kv.n_heads; h++)
-            rg_kv_copy(&kv, rg_kv_at(&kv, source + kv.offset, h, from), rg_kv_at(&kv, target + kv.offset, h, to));
-        for (int b = 0; b < k->n_buffers; b++) {
-            const rg_buffer *rows = &k->buffer[b];
-
-            if (rows->group == group)
-                memmove(target + rows->offset + (size_t)to * rows->bytes,
-                        source + rows->offset + (size_t)from * rows->bytes, rows->bytes);
-        }
-    }
+    s->backend->state_move(s->memory, group, from_block, from, to_block, to);
 }
 
 void rg_store_close_block(rg_store *s, const int32_t *const tables[RG_MAX_GROUPS], int32_t block)
 {
-    for (int i = 0; i < s->spec.n_layers; i++) {
-        const rg_kv *kv = &s->spec.keep[i].kv;
-
-        if (kv->group < 0 || !rg_kv_has_open(kv) || s->spec.keep[i].shared_with >= 0)
-            continue;
-        rg_kv_close(kv, block_at(s, kv->open_group, tables[kv->open_group][block]) + kv->open_offset,
-                    block_at(s, kv->group, tables[kv->group][block]) + kv->offset);
-    }
+    s->backend->state_close(s->memory, tables, block);
 }

@@ -62,13 +62,14 @@ typedef struct rg_store rg_store;
 
 /* A store of so many blocks per group, in the back end's memory. */
 rg_store *rg_store_new(const rg_state_spec *spec, const int32_t n_blocks[], const rg_backend *backend, rg_error *err);
-void rg_store_free(rg_store *s); /* NULL is fine */
-const rg_group_memory *rg_store_groups(const rg_store *s);
+void rg_store_free(rg_store *s);                     /* NULL is fine */
+rg_state_memory *rg_store_memory(const rg_store *s); /* what steps are given */
 int32_t rg_store_n_blocks(const rg_store *s, int group);
 
 void rg_store_copy(rg_store *s, int group, int32_t from, int32_t to);
 void rg_store_save(const rg_store *s, int group, int32_t block, void *to); /* block_bytes */
 void rg_store_load(rg_store *s, int group, int32_t block, const void *from);
+void rg_store_fill(rg_store *s, int group, int32_t block, int byte);
 void rg_store_poison(rg_store *s, int group, int32_t block); /* debug builds: fill with a pattern that is NaN */
 /* Move all that a group keeps of one position: puts the accepted path of a draft tree in place. */
 void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t to_block, int to);

@@ -10,27 +10,29 @@ static float *place_of(const rg_tap *t, int32_t row, int place)
     return t->rows + (size_t)row * (size_t)rg_tap_cols(t) + (size_t)place * (size_t)t->dim;
 }
 
-/* Each thread copies some of the rows; none goes on before all are there, since the layer changes them. */
+/* Where rows of one layer's input go. */
+typedef struct taken {
+    const rg_tap *t;
+    int place;
+} taken;
+
+static void take_row(void *arg, int row, const float *x)
+{
+    const taken *to = arg;
+
+    memcpy(place_of(to->t, row, to->place), x, (size_t)to->t->dim * sizeof *x);
+}
+
 static void run_tap(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     const rg_tap *t = (const rg_tap *)self; /* the reader is its first member */
-    bool any = false;
 
     self->inner->run(self->inner, f, op);
     if (op->kind != RG_OP_NOTE || f->layer < 0)
         return;
-    for (int k = 0; k < t->places.n; k++) {
-        const rg_act *x = op->in[0];
-
-        if (t->places.layer[k] != f->layer)
-            continue;
-        any = true;
-        for (int r = f->thread; r < x->rows; r += f->n_threads)
-            memcpy(place_of(t, r, k), rg_act_data(f, x) + (size_t)r * (size_t)x->stride,
-                   (size_t)t->dim * sizeof(float));
-    }
-    if (any)
-        rg_fwd_barrier(f);
+    for (int k = 0; k < t->places.n; k++)
+        if (t->places.layer[k] == f->layer)
+            rg_act_fetch(f, op->in[0], take_row, &(taken){ t, k });
 }
 
 rg_tap *rg_tap_new(const rg_config *network, int max_rows, rg_error *err)

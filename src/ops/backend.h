@@ -1,13 +1,71 @@
-/* backend.h -- a back end as a record: what can compute the operations of the seam on this machine.
+/* backend.h -- a back end as a record: what can compute the operations of the seam on this machine, and owns the memory
+ * that it computes in.
  *
- * One for each instruction set that the processor has (ops/cpu); a device would be a folder of its own and one line in
+ * The host owns ids, tables of blocks and the rows that it asked for.  A back end owns weights, state and activations:
+ * the host holds handles and never a pointer into them, since they may be in memory that it cannot read.  One back end
+ * for each instruction set that the processor has (ops/cpu); a device would be a folder of its own and one line in
  * backends.def.  The floors above choose one by name and know no instruction set and no device. */
 #ifndef RG_OPS_BACKEND_H
 #define RG_OPS_BACKEND_H
 
+#include "base/pool.h"
 #include "ops/ops.h"
 
-/* The largest sizes of a step, by which a reader's scratch is sized. */
+typedef struct rg_backend rg_backend;
+
+/* ---- state ------------------------------------------------------------------------------------------------------- */
+
+/* What is to be kept: groups of blocks, and what of the layers lies in a block.  Borrowed for the call. */
+typedef struct rg_state_shape {
+    int n_groups;
+    size_t block_bytes[RG_MAX_GROUPS];
+    int32_t n_blocks[RG_MAX_GROUPS];
+    const rg_kv *kv; /* [n_kv] of layers that keep K/V of their own */
+    int n_kv;
+    const rg_buffer *buffer; /* [n_buffers] of layers, those kept per position */
+    int n_buffers;
+} rg_state_shape;
+
+/* The memory of these blocks, a back end's own. */
+typedef struct rg_state_memory rg_state_memory;
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+/* What a text makes of a step.  What the batch does not ask for is NULL. */
+typedef struct rg_outputs {
+    rg_act *logits; /* of the wanted rows, [n_logits, vocab] */
+    rg_act *hidden; /* of all rows, after the final norm, [n_rows, dim] */
+    rg_act *scores; /* of the wanted runs, [n_scores, n_labels] */
+} rg_outputs;
+
+/* Receives the results of a step, in memory of the host.  Called on any of the host's threads, several at once for
+ * different i; `thread` is the number of the calling one, below the n_threads of what computes. */
+typedef struct rg_sink {
+    /* Of the i-th wanted row: logits [vocab_size], which the callee may overwrite; they stay until the step ends. */
+    void (*logits)(void *arg, int thread, int i, float *logits);
+    /* Of the i-th wanted run: the hidden states of its rows, [dim] each, the next one `stride` floats further.  May be
+     * NULL if no batch asks for any. */
+    void (*hidden)(void *arg, int thread, int i, const float *rows, size_t stride);
+    /* Of the i-th wanted run: its scores [n_labels].  May be NULL likewise. */
+    void (*scores)(void *arg, int thread, int i, const float *scores);
+    void *arg;
+} rg_sink;
+
+/* One step: a text, the batch that it computes, and who gets the rows that the batch asks for.  Borrowed, with all that
+ * it points to, until the step has been waited for. */
+typedef struct rg_step {
+    rg_outputs (*text)(const void *model, rg_fwd *f);
+    const void *model;
+    const rg_batch *batch;
+    const rg_reader *reader; /* the lane's, or one around it */
+    bool exact, llm_int8;    /* as rg_fwd has them */
+    bool settled;            /* each operation is over before the next one begins: for readers that look at values */
+    int n_threads;           /* of the lane's, which run it */
+    rg_state_memory *state;
+    const rg_sink *sink; /* NULL: nobody wants rows */
+} rg_step;
+
+/* The largest sizes of a step, from which a lane's scratch follows. */
 typedef struct rg_reader_sizes {
     int max_rows, max_cols, max_experts, max_experts_used, n_threads, max_heads, max_head_dim, max_keys;
     int max_rank; /* of deltas; 0: there are none */
@@ -18,27 +76,57 @@ typedef struct rg_reader_sizes {
     int n_weights;
 } rg_reader_sizes;
 
+typedef struct rg_lane_options {
+    rg_reader_sizes sizes;
+    size_t activation_bytes; /* as `measure` found them for the largest step */
+    rg_pool *pool;           /* the host's threads, sizes.n_threads at least; borrowed */
+} rg_lane_options;
+
+/* What computes steps, one after the other: scratch, activations, threads.  The back end's own struct begins with
+ * this. */
+typedef struct rg_lane {
+    const rg_backend *backend;
+    const rg_reader *reader; /* the one that computes */
+} rg_lane;
+
+/* ---- the record -------------------------------------------------------------------------------------------------- */
+
 /* Kinds of arithmetic of products. */
 typedef enum rg_arithmetic {
     RG_ARITHMETIC_F32, RG_ARITHMETIC_BF16, RG_ARITHMETIC_INT8, RG_ARITHMETIC_COUNT
 } rg_arithmetic;
 
-typedef struct rg_backend rg_backend;
 struct rg_backend {
     const char *name;    /* as --isa has it: "ref", ... */
     const void *kernels; /* the back end's own */
 
     /* True if it has a fast recipe for weights of this type. */
     bool (*is_fast)(const rg_backend *b, rg_type weights);
-    /* True if it can compute an operation of this layer for any rows.  False and *err: what it cannot. */
-    bool (*can)(const rg_backend *b, int layer, const rg_op *op, rg_error *err);
-    /* The reader that computes, with scratch of its own; shared by the threads of a step.  NULL and *err: no memory. */
-    const rg_reader *(*open)(const rg_backend *b, const rg_reader_sizes *sizes, rg_error *err);
-    void (*close)(const rg_reader *r); /* NULL is fine */
 
-    /* Memory that its readers use for activations and state, zeroed.  NULL: not enough memory. */
-    void *(*memory_new)(size_t bytes);
-    void (*memory_free)(void *p, size_t bytes);
+    /* State: blocks are numbered from 0 in each group and start as zeros; numbers are within bounds, which the caller
+     * checks.  NULL and *err: no memory.  One thread at a time, between steps. */
+    rg_state_memory *(*state_new)(const rg_backend *b, const rg_state_shape *shape, rg_error *err);
+    void (*state_free)(rg_state_memory *m); /* NULL is fine */
+    void (*state_copy)(rg_state_memory *m, int group, int32_t from, int32_t to);
+    void (*state_save)(const rg_state_memory *m, int group, int32_t block, void *to); /* block_bytes */
+    void (*state_load)(rg_state_memory *m, int group, int32_t block, const void *from);
+    void (*state_fill)(rg_state_memory *m, int group, int32_t block, int byte);
+    /* What one position of a block keeps, of all layers of the group, to a position of this or another block. */
+    void (*state_move)(rg_state_memory *m, int group, int32_t from_block, int from, int32_t to_block, int to);
+    /* K/V in 4 bits: make the closed part of a sequence's block from its open part (kv.h); `block` is the number in the
+     * tables. */
+    void (*state_close)(rg_state_memory *m, const int32_t *const tables[RG_MAX_GROUPS], int32_t block);
+
+    /* True if it can compute every operation of this step, of which only text, model and batch are looked at; *bytes is
+     * raised to the memory that its activations take.  False and *err: what it cannot.  Computes nothing. */
+    bool (*measure)(const rg_backend *b, const rg_step *step, size_t *bytes, rg_error *err);
+    /* NULL and *err: no memory. */
+    rg_lane *(*open)(const rg_backend *b, const rg_lane_options *o, rg_error *err);
+    void (*close)(rg_lane *lane); /* NULL is fine */
+    /* Compute a step.  It may go on after submit returns; when wait returns it is over, the state holds all its rows, and
+     * the sink has been called for each that is wanted.  One step at a time; cannot fail; allocates nothing. */
+    void (*submit)(rg_lane *lane, const rg_step *step);
+    void (*wait)(rg_lane *lane);
 
     /* Weights.  Place what is described, all of it zeros.  NULL and *err: the format is none of matrices, rows are no
      * whole blocks of it, or there is no memory. */
@@ -65,9 +153,11 @@ struct rg_backend {
     const rg_paging *paging; /* matrices that stay in a file; NULL: they cannot */
 
     /* For measuring.  About n multiply-adds of a kind from registers, by one thread; returns how many were done; 0: it
-     * has no such arithmetic.  Read n bytes as fast as it goes; returns a number that depends on all of them. */
+     * has no such arithmetic.  Read n bytes of the host's memory as fast as it goes; returns a number that depends on
+     * all of them.  A lane's activations where the host can reach them, to fill and to touch; NULL: it cannot. */
     double (*work)(const rg_backend *b, rg_arithmetic kind, double n);
     uint64_t (*stream)(const rg_backend *b, const void *p, size_t n);
+    void *(*activations)(rg_lane *lane, size_t *bytes);
 };
 
 /* "auto" (the best), or a name.  NULL and *err if it is unknown or this machine lacks it.  Static. */

@@ -1,13 +1,10 @@
 /* ops.c -- activations of a step, and the operations as records for the reader.
  *
- * The arena is a stack: an activation takes its values and, after them, the place for its rows rounded.  Every
- * thread makes the same handles in the same order, so offsets agree without being shared.  Shapes are checked here
- * once, for all readers; a wrong one is a bug in a model's text. */
+ * Activations are a stack.  Every thread makes the same handles in the same order, so their numbers agree without being
+ * shared.  Shapes are checked here once, for all readers; a wrong one is a bug in a model's text. */
 #include "ops/ops.h"
 
 #include <string.h>
-
-enum { CACHE_LINE = 64, ROUND_BYTES = 64 };
 
 const char *rg_op_name(rg_op_kind kind)
 {
@@ -20,71 +17,34 @@ const char *rg_op_name(rg_op_kind kind)
     return names[kind];
 }
 
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to; /* fits: what is rounded are columns, and bytes of what lies in the arena */
-}
-
-static size_t round_bytes(const rg_act *a)
-{
-    return (size_t)a->rows * rg_round_stride(a->cols) * ROUND_BYTES;
-}
-
-static size_t take(rg_fwd *f, size_t bytes)
-{
-    size_t at = f->arena_used;
-
-    f->arena_used += round_up(bytes, CACHE_LINE);
-    if (f->arena_used > f->arena_peak)
-        f->arena_peak = f->arena_used;
-    RG_ASSERT(!f->arena || f->arena_used <= f->arena_bytes);
-    return at;
-}
-
 static rg_act *handle(rg_fwd *f, const char *name, int rows, int cols)
 {
     rg_act *a;
 
     RG_ASSERT(f->n_acts < RG_MAX_ACTS && rows >= 0 && cols > 0);
     a = &f->acts[f->n_acts++];
-    *a = (rg_act){ .name = name, .rows = rows, .cols = cols, .layer = f->layer };
+    *a = (rg_act){ .name = name, .rows = rows, .cols = cols, .layer = f->layer, .shown = -1 };
     return a;
-}
-
-enum { FLOATS = 16 }; /* of a cache line */
-
-/* Floats from row to row: whole cache lines.  Never a multiple of 1 KiB: rows that a kernel reads side by side would
- * share a few sets of the near cache, which then holds 8 of them. */
-static int stride_of(int cols)
-{
-    const int stride = (int)round_up((size_t)cols, FLOATS);
-
-    return stride % 256 ? stride : stride + FLOATS;
 }
 
 rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols)
 {
-    rg_act *a = handle(f, name, rows, cols);
-
-    a->stride = stride_of(cols);
-    a->offset = take(f, (size_t)rows * (size_t)a->stride * sizeof(float));
-    a->round = take(f, round_bytes(a));
-    return a;
+    return handle(f, name, rows, cols);
 }
 
 rg_act *rg_act_new(rg_fwd *f, const char *name, int cols)
 {
-    return rg_act_rows(f, name, f->batch->n_rows, cols);
+    return handle(f, name, f->batch->n_rows, cols);
 }
 
+/* A view of a view shows the same activation. */
 rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int cols)
 {
     rg_act *v = handle(f, name, a->rows, cols);
 
     RG_ASSERT(first >= 0 && first + cols <= a->cols);
-    v->stride = a->stride;
-    v->offset = a->offset + (size_t)first * sizeof(float);
-    v->round = take(f, round_bytes(v));
+    v->shown = a->shown >= 0 ? a->shown : (int)(a - f->acts);
+    v->first = a->first + first;
     return v;
 }
 
@@ -104,90 +64,66 @@ int rg_act_mark(const rg_fwd *f)
     return f->n_acts;
 }
 
-/* The place for rounded rows is the last thing that an activation takes, a view's too: it ends the stack. */
 void rg_act_release(rg_fwd *f, int mark)
 {
-    const rg_act *last;
-
     RG_ASSERT(mark >= 0 && mark <= f->n_acts);
     f->n_acts = mark;
-    last = mark ? &f->acts[mark - 1] : NULL;
-    f->arena_used = last ? last->round + round_up(round_bytes(last), CACHE_LINE) : 0;
+    if (f->n_known > mark)
+        f->n_known = mark;
 }
 
-/* Pay what is owed: all chunks taken before are then done for all threads. */
-static void settle(rg_fwd *f)
+static const rg_reader *bottom(const rg_fwd *f)
 {
-    if (f->leads)
-        rg_phase_open(f->pool, &f->phase);
-    else
-        rg_phase_wait(f->pool, &f->phase);
-    f->owed = false;
+    const rg_reader *r = f->reader;
+
+    while (r->inner)
+        r = r->inner;
+    return r;
 }
 
-void rg_fwd_barrier(rg_fwd *f)
+bool rg_reader_computes(const rg_fwd *f)
 {
-    f->taken = false;
-    if (f->owed)
-        settle(f);
-    else if (f->pool)
-        rg_phase_end(f->pool, &f->phase);
+    return bottom(f)->fetch;
 }
 
-int rg_chunk_next(rg_fwd *f, int n)
+void rg_act_fetch(rg_fwd *f, const rg_act *a, rg_take_row *take, void *arg)
 {
-    const bool first = !f->taken;
+    const rg_reader *r = bottom(f);
 
-    if (n > 1 && f->owed)
-        settle(f);
-    f->taken = true;
-    f->n_chunks = n;
-    if (f->owed)
-        return f->leads && first && n ? 0 : -1;
-    if (n <= f->n_threads) /* the first ones are all */
-        return first && f->thread < n ? f->thread : -1;
-    return rg_phase_take(f->pool, f->phase, n);
+    if (r->fetch)
+        r->fetch(r, f, a, take, arg);
 }
 
-int rg_chunk_likely(const rg_fwd *f, int c)
+void rg_act_put(rg_fwd *f, rg_act *a, rg_give_row *give, void *arg)
 {
-    return f->pool ? rg_phase_likely(f->pool, c) : c + 1;
+    const rg_reader *r = bottom(f);
+
+    if (r->put)
+        r->put(r, f, a, give, arg);
 }
 
-void rg_phase_done(rg_fwd *f)
+void rg_fwd_meet(rg_fwd *f)
 {
-    if (!f->lazy) {
-        rg_fwd_barrier(f);
-        return;
-    }
-    if (!f->owed) /* thread 0 took the only chunk, if there was one */
-        f->leads = f->n_chunks <= 1 ? f->thread == 0 : rg_phase_arrive(f->pool);
-    f->owed = true;
-    f->taken = false;
+    const rg_reader *r = bottom(f);
+
+    if (r->meet)
+        r->meet(r, f);
 }
 
 /* ---- handing an operation on ------------------------------------------------------------------------------------- */
 
-/* An activation that shares memory with a written one must be rounded again: views, and the activations they show. */
-static void written(rg_fwd *f, const rg_act *a)
-{
-    size_t end = a->offset + (size_t)a->rows * (size_t)a->stride * sizeof(float);
-
-    for (int i = 0; i < f->n_acts; i++) {
-        rg_act *other = &f->acts[i];
-        size_t other_end = other->offset + (size_t)other->rows * (size_t)other->stride * sizeof(float);
-
-        if (other->offset < end && a->offset < other_end)
-            other->rounded = 0;
-    }
-}
-
 static void run(rg_fwd *f, const rg_op *op)
 {
     f->reader->run(f->reader, f, op);
-    for (size_t i = 0; i < RG_LEN(op->out); i++)
-        if (op->out[i])
-            written(f, op->out[i]);
+}
+
+/* True if their first values are the same. */
+static bool at_one_place(const rg_fwd *f, const rg_act *a, const rg_act *b)
+{
+    const int of_a = a->shown >= 0 ? a->shown : (int)(a - f->acts),
+              of_b = b->shown >= 0 ? b->shown : (int)(b - f->acts);
+
+    return of_a == of_b && a->first == b->first;
 }
 
 static void check_vector(const rg_weight *w, int64_t n)
@@ -265,7 +201,7 @@ void rg_scale_columns(rg_fwd *f, rg_act *y, const rg_weight *w)
 
 void rg_mix(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *m, int n)
 {
-    RG_ASSERT(y->rows == x->rows && m->rows == x->rows && y->offset != x->offset);
+    RG_ASSERT(y->rows == x->rows && m->rows == x->rows && !at_one_place(f, y, x));
     RG_ASSERT(n > 0 && x->cols % n == 0 && y->cols % n == 0 && m->cols == y->cols / n * (x->cols / n));
     run(f, &(rg_op){ .kind = RG_OP_MIX, .out = { y }, .in = { x, m }, .n = n });
 }
@@ -444,9 +380,8 @@ static rg_act *permuted(rg_fwd *f, const rg_act *x, const rg_weight *w, int x_st
     const int64_t runs = x_stride ? w->n_mats : 1;
     rg_act *y = w->order ? rg_act_rows(f, "permuted", x->rows, (int)(runs * w->cols)) : NULL;
 
-    if (y) /* new, so that it shares no memory with another, and may be rounded already */
-        f->reader->run(f->reader, f, &(rg_op){ .kind = RG_OP_PERMUTE, .out = { y }, .in = { x }, .w = { w },
-                                               .n = x_stride });
+    if (y)
+        run(f, &(rg_op){ .kind = RG_OP_PERMUTE, .out = { y }, .in = { x }, .w = { w }, .n = x_stride });
     return y;
 }
 
@@ -758,7 +693,7 @@ void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg
              rg_activation act)
 {
     RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && y->cols % x->cols == 0);
-    RG_ASSERT(y->offset != x->offset); /* later rows read x of earlier ones */
+    RG_ASSERT(!at_one_place(f, y, x)); /* later rows read x of earlier ones */
     check_matrix(w, y->cols, (int)w->cols);
     check_vector(b, y->cols);
     check_buffer(tail, rg_conv_tail(NULL, x->cols, (int)w->cols));
@@ -797,7 +732,7 @@ void rg_linear_attention(rg_fwd *f, rg_act *y, const rg_linear_attention_params 
 
     RG_ASSERT(p->q && p->k && p->v && n > 0 && k_dim > 0 && p->v_dim > 0);
     RG_ASSERT(!p->a == !p->b && !(p->a && p->delta) && !(p->decay && p->fixed_decay));
-    RG_ASSERT(y->rows == rows && y->cols == n * p->v_dim && y->offset != p->v->offset);
+    RG_ASSERT(y->rows == rows && y->cols == n * p->v_dim && !at_one_place(f, y, p->v));
     check_operand(p->q, rows, n, k_dim);
     check_vector(p->fixed_decay, n);
     check_vector(p->skip, n);
@@ -815,7 +750,7 @@ void rg_decay(rg_fwd *f, rg_act *decay, rg_act *dt, const rg_act *raw, const rg_
     const int cols = raw->cols;
 
     RG_ASSERT(decay->rows == raw->rows && decay->cols == cols && (!dt || (dt->rows == raw->rows && dt->cols == cols)));
-    RG_ASSERT(!dt || (dt->offset != decay->offset && raw->offset != decay->offset));
+    RG_ASSERT(!dt || (!at_one_place(f, dt, decay) && !at_one_place(f, raw, decay)));
     RG_ASSERT(!p->rate || (p->rate->cols > 0 && cols % p->rate->cols == 0));
     check_vector(p->rate, p->rate ? p->rate->cols : 0);
     check_vector(p->bias, cols);

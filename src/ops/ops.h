@@ -1,16 +1,17 @@
 /* ops.h -- THE SEAM: the operations a model is written in.
  *
  * A model is ordinary C that calls the functions below once per operation.  What stands behind them decides what the
- * text does: compute it (cpu/), count its operations and bytes (count/), watch its intermediates (watch/), and later
- * tape or shard it.  Every call becomes one rg_op record handed to the reader of the rg_fwd; readers wrap readers.
+ * text does: compute it (a back end, backend.h), count its operations and bytes (count/), watch its intermediates
+ * (watch/), and later tape or shard it.  Every call becomes one rg_op record handed to the reader of the rg_fwd;
+ * readers wrap readers.
  *
- * An activation is a handle (rows, columns, name), not a pointer: counting needs no memory.  A step is one program that
- * every thread runs, each with a private rg_fwd in which handles and offsets come out alike; no operation returns data
- * to the text.  Knows no model, no sequence, no request. */
+ * An activation is a handle (rows, columns, name), not a pointer: its values are where the back end keeps them, which
+ * may be memory that this process cannot read, and counting needs none.  A back end may run the text on several threads,
+ * each with a private rg_fwd in which handles come out alike; no operation returns data to the text.  Knows no model, no
+ * sequence, no request. */
 #ifndef RG_OPS_OPS_H
 #define RG_OPS_OPS_H
 
-#include "base/pool.h"
 #include "ops/batch.h"
 #include "ops/kv.h"
 #include "ops/placed.h"
@@ -20,14 +21,13 @@ typedef struct rg_fwd rg_fwd;
 
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
-/* A matrix of f32, [rows, cols], rows `stride` apart.  Owned by its rg_fwd; valid until released. */
+/* A matrix of f32, [rows, cols].  Owned by its rg_fwd; valid until released. */
 typedef struct rg_act {
     const char *name; /* as dumped: "attn_norm", "q", ... */
-    int rows, cols, stride;
-    size_t offset;    /* of its first value in the step's arena, in bytes */
-    size_t round;     /* offset of the place for its rows rounded, in blocks of 32 (reserved with it) */
-    int layer;        /* in which it was made; -1: outside the layers */
-    int rounded;      /* how, since it was last written, in the reader's terms; 0: not.  A view has its own place */
+    int rows, cols;
+    int layer; /* in which it was made; -1: outside the layers */
+    int shown,
+        first; /* of a view: the number of the activation that it shows, and its first column there; else -1, 0 */
 } rg_act;
 
 /* What an adapter adds to a weight (LoRA, Hu et al. 2021): y += scale * B (A x), for the rows of the spans that name
@@ -208,18 +208,22 @@ typedef struct rg_op {
     float x, y;  /* numbers that the kind defines (eps; scale and cap) */
 } rg_op;
 
+/* Gets a row of an activation, [cols]: x is valid during the call. */
+typedef void rg_take_row(void *arg, int row, const float *x);
+/* Writes a row of an activation, [cols]. */
+typedef void rg_give_row(void *arg, int row, float *x);
+
 /* A reader of the seam.  run is called by every thread of the step with the same ops in the same order, and returns
  * when this thread may go on to the next one. */
 typedef struct rg_reader rg_reader;
 struct rg_reader {
     void (*run)(const rg_reader *self, rg_fwd *f, const rg_op *op);
     const rg_reader *inner; /* what a wrapping reader hands on to; NULL at the bottom */
+    /* Of a reader at the bottom that computes: what rg_act_fetch and rg_act_put do.  NULL: there are no values. */
+    void (*fetch)(const rg_reader *self, rg_fwd *f, const rg_act *a, rg_take_row *take, void *arg);
+    void (*put)(const rg_reader *self, rg_fwd *f, rg_act *a, rg_give_row *give, void *arg);
+    void (*meet)(const rg_reader *self, rg_fwd *f); /* of the same, rg_fwd_meet */
 };
-
-typedef struct rg_group_memory {
-    uint8_t *data; /* blocks one after the other */
-    size_t block_bytes;
-} rg_group_memory;
 
 enum { RG_MAX_ACTS = 96, RG_STATE_TILE = 32 };
 
@@ -227,37 +231,24 @@ enum { RG_MAX_ACTS = 96, RG_STATE_TILE = 32 };
 struct rg_fwd {
     const rg_reader *reader;
     const rg_batch *batch;
-    const rg_group_memory *groups; /* NULL when nothing is computed */
-    bool exact;                    /* recipe: exact, else fast where the weight has one */
-    bool llm_int8;                 /* fast is LLM.int8() where it is int8 otherwise */
-    int layer;                     /* being computed; -1 outside the layers */
-    bool guessing;                 /* what is computed now serves a guess alone: nothing for who looks at values */
-    int thread, n_threads;
-    rg_pool *pool;                 /* NULL when nothing is computed */
-    uint32_t phase;
-    bool lazy;                     /* rg_phase_done may leave its barrier to the phases that follow */
-    bool owed, leads, taken;       /* a barrier is owed, and this thread will open it; it has taken a chunk */
-    int n_chunks;                  /* of the present phase, or of the last one */
-    uint8_t *arena;                /* NULL when nothing is computed */
-    size_t arena_bytes, arena_used, arena_peak;
+    bool exact;            /* recipe: exact, else fast where the weight has one */
+    bool llm_int8;         /* fast is LLM.int8() where it is int8 otherwise */
+    int layer;             /* being computed; -1 outside the layers */
+    bool guessing;         /* what is computed now serves a guess alone: nothing for who looks at values */
+    int thread, n_threads; /* that run the text */
+    int n_known; /* activations that the reader at the bottom has met: those from this number on are new to it.  It
+                    * sets the number, a release lowers it */
     rg_act acts[RG_MAX_ACTS];
     int n_acts;
 };
 
 /* ---- activations ------------------------------------------------------------------------------------------------- */
 
-/* A new activation of the step's rows (or of n rows).  Asserts if the arena, sized by a counting run, is full. */
+/* A new activation of the step's rows (or of n rows). */
 rg_act *rg_act_new(rg_fwd *f, const char *name, int cols);
 rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols);
 /* Columns [first, first + cols) of a, sharing its memory. */
 rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int cols);
-
-/* Blocks of 32 between the rounded rows of an activation: behind those of a row there is one for every 256 columns,
- * with room for a bit of each and for eight values.  Odd, so that the rows of a tile do not fall on one cache set. */
-static inline size_t rg_round_stride(int cols)
-{
-    return ((size_t)(cols + 31) / 32 + (size_t)(cols + 255) / 256) | 1;
-}
 
 /* The first activation of this name that was made outside the layers and not released: what a model makes before its
  * first layer lives to the step's end, and layers read and write it.  Asserts if there is none. */
@@ -267,21 +258,16 @@ rg_act *rg_act_find(rg_fwd *f, const char *name);
 int rg_act_mark(const rg_fwd *f);
 void rg_act_release(rg_fwd *f, int mark);
 
-static inline float *rg_act_data(const rg_fwd *f, const rg_act *a)
-{
-    return (float *)(void *)(f->arena + a->offset);
-}
-
-/* A barrier among the step's threads; nothing when nothing is computed. */
-void rg_fwd_barrier(rg_fwd *f);
-
-/* Phases.  All threads take the chunks of a phase by rg_chunk_next, with the same n, and end it by rg_fwd_barrier, or
- * by rg_phase_done where nothing that others computed is read before the next phase takes its first chunk.  The barrier
- * of rg_phase_done may be owed: then the thread that came last computes phases of one chunk alone, and the others pass
- * them by, until a phase has more chunks, which all begin together.  So a small step has few barriers. */
-int rg_chunk_next(rg_fwd *f, int n); /* the next chunk for this thread, or -1: the phase has no more */
-int rg_chunk_likely(const rg_fwd *f, int c); /* the one that it is likely to take after c, if there are so many */
-void rg_phase_done(rg_fwd *f);
+/* Hand every row of an activation, as it stands here, to `take`: once each, by any thread of the step, several at once;
+ * all have been taken when this returns.  Called by all threads alike, for who looks at values: it waits for the back
+ * end, and its step is settled (backend.h).  Does nothing where nothing is computed. */
+void rg_act_fetch(rg_fwd *f, const rg_act *a, rg_take_row *take, void *arg);
+/* The other way: every row is written by `give`, likewise. */
+void rg_act_put(rg_fwd *f, rg_act *a, rg_give_row *give, void *arg);
+/* All threads of the step wait here for each other, where something is computed. */
+void rg_fwd_meet(rg_fwd *f);
+/* False: nothing is computed, so activations have no values. */
+bool rg_reader_computes(const rg_fwd *f);
 
 /* ---- adapters ---- */
 

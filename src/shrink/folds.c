@@ -12,11 +12,10 @@
 enum { MAX_VALUES = 512, MAX_READS = 12 };
 
 typedef struct value {
-    size_t offset; /* where it lies */
-    int cols;
-    rg_op made_by; /* its operands' places in what follows: */
-    int which;     /* of its outputs */
-    int in[3];     /* values that it was made from; -1: none of this layer */
+    int number, first, cols; /* the activation whose memory it has, and its columns there */
+    rg_op made_by;           /* its operands' places in what follows: */
+    int which;               /* of its outputs */
+    int in[3];               /* values that it was made from; -1: none of this layer */
     rg_op read_by[MAX_READS];
     int read_at[MAX_READS], n_reads; /* read_at: which operand of the reader */
     bool live;
@@ -31,27 +30,34 @@ typedef struct trace {
     bool too_many;
 } trace;
 
-static int value_of(const trace *t, const rg_act *a)
+static int number_of(const rg_fwd *f, const rg_act *a)
+{
+    return a->shown >= 0 ? a->shown : (int)(a - f->acts);
+}
+
+static int value_of(const trace *t, const rg_fwd *f, const rg_act *a)
 {
     for (int i = t->n; a && i-- > 0;)
-        if (t->v[i].live && t->v[i].offset == a->offset && t->v[i].cols == a->cols)
+        if (t->v[i].live && t->v[i].number == number_of(f, a) && t->v[i].first == a->first && t->v[i].cols == a->cols)
             return i;
     return -1;
 }
 
-static void add_value(trace *t, const rg_op *op, int which, const int in[3])
+static void add_value(trace *t, const rg_fwd *f, const rg_op *op, int which, const int in[3])
 {
     const rg_act *a = op->out[which];
 
     for (int i = 0; i < t->n; i++)
-        if (t->v[i].offset == a->offset)
+        if (t->v[i].number == number_of(f, a) && t->v[i].first == a->first)
             t->v[i].live = false;
     if (t->n == MAX_VALUES) {
         t->too_many = true;
         return;
     }
     value *v = &t->v[t->n++];
-    *v = (value){ .offset = a->offset, .cols = a->cols, .made_by = *op, .which = which, .live = true };
+    *v = (value){
+        .number = number_of(f, a), .first = a->first, .cols = a->cols, .made_by = *op, .which = which, .live = true
+    };
     memcpy(v->in, in, sizeof v->in);
 }
 
@@ -62,7 +68,7 @@ static void run_trace(const rg_reader *self, rg_fwd *f, const rg_op *op)
 
     if (f->layer == t->layer && op->kind != RG_OP_NOTE) {
         for (int i = 0; i < 7; i++) {
-            int from = value_of(t, op->in[i]);
+            int from = value_of(t, f, op->in[i]);
             if (i < 3)
                 in[i] = from;
             if (from < 0)
@@ -77,7 +83,7 @@ static void run_trace(const rg_reader *self, rg_fwd *f, const rg_op *op)
         if (op->kind == RG_OP_KV_STORE)
             t->stored_v = t->stored_v == -1 ? in[1] : -2; /* more than one: not told apart */
         for (int i = 0; i < 3 && op->out[i]; i++)
-            add_value(t, op, i, in);
+            add_value(t, f, op, i, in);
     }
     self->inner->run(self->inner, f, op);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ops/watch/copy.h"
 #include "shrink/codes.h"
 
 enum { MAX_READS = 1 << 16 };
@@ -16,6 +17,12 @@ typedef struct thread_place {
     bool done;   /* nothing more of this step is wanted */
     bool shown;  /* since it was reached */
 } thread_place;
+
+/* What is alive between layers: an activation that was made outside them. */
+typedef struct outer {
+    int number, cols; /* of the activation */
+    size_t at;        /* of its rows in what is kept of a sample, in floats */
+} outer;
 
 typedef struct entry {
     rg_read read;
@@ -34,12 +41,15 @@ struct rg_stage {
     rg_model *model;
     rg_pool *pool;
     rg_runner *runner;
-    int layer;                         /* whose weights are here; -1: none's */
-    rg_type *types;                    /* of all weights, as declared */
-    int at;                            /* rows stand before this layer */
-    size_t outer_bytes, hidden_offset; /* of what is alive between layers; 0: not known yet */
+    int layer;      /* whose weights are here; -1: none's */
+    rg_type *types; /* of all weights, as declared */
+    int at;         /* rows stand before this layer */
+    outer outer[RG_MAX_ACTS];
+    int n_outer, hidden; /* hidden: which of them is the rows of the model's stream */
+    size_t outer_floats; /* of all of them; 0: not known yet */
     int hidden_cols;
-    uint8_t **rows;   /* [n_samples] of outer_bytes, for at > 0 */
+    float **rows;     /* [n_samples] of outer_floats, for at > 0 */
+    rg_copy x, route; /* of the operation that is looked at */
     bool keeps_apart; /* samples have state of their own, since layers read the K/V of earlier ones */
     int32_t *ints;
     int32_t (*pos)[4];
@@ -49,8 +59,9 @@ struct rg_stage {
     const rg_pass *pass;
     int sample, first, end; /* layers [first, end) */
     thread_place *thread;
-    uint8_t *taken; /* where what is alive behind the last of them is put; NULL: nowhere */
+    float *taken;   /* where what is alive behind the last of them is put; NULL: nowhere */
     float *reached; /* rows of pass->until */
+    bool learning;  /* of what is alive between layers */
     bool head;      /* what stands behind the layers is computed */
     entry *entries;
     int n_entries, entries_room;
@@ -94,7 +105,7 @@ static entry *entry_for(rg_stage *s, const rg_weight *w, int64_t mat, int64_t co
 }
 
 /* Rows of an activation, from column `first` on. */
-static void see_rows(rg_stage *s, const rg_fwd *f, const rg_op *op, int n_w, int64_t mat, int64_t first)
+static void see_rows(rg_stage *s, const rg_op *op, int n_w, int64_t mat, int64_t first)
 {
     const rg_act *x = op->in[0];
     entry *e = entry_for(s, op->w[0], mat, op->w[0]->cols, x->rows);
@@ -106,20 +117,20 @@ static void see_rows(rg_stage *s, const rg_fwd *f, const rg_op *op, int n_w, int
     e->read.n_w = n_w;
     e->read.takes_zeros = op->kind == RG_OP_LINEAR || op->kind == RG_OP_GATED;
     for (int r = 0; r < x->rows; r++)
-        memcpy(e->rows + e->read.n++ * e->read.cols, rg_act_data(f, x) + (size_t)r * (size_t)x->stride + first,
+        memcpy(e->rows + e->read.n++ * e->read.cols, s->x.rows + (size_t)r * (size_t)x->cols + first,
                (size_t)e->read.cols * sizeof(float));
 }
 
 /* Rows that meet each expert, and entries for the last matrices of those that any row meets. */
-static void see_experts(rg_stage *s, const rg_fwd *f, const rg_op *op)
+static void see_experts(rg_stage *s, const rg_op *op)
 {
     const rg_act *x = op->in[0], *route = op->in[1];
     const int n_used = route->cols / 2, n_w = op->w[2] ? 3 : 2;
     const rg_weight *gate = n_w > 2 ? op->w[0] : NULL, *up = op->w[n_w - 2], *down = op->w[n_w - 1];
 
     for (int r = 0; r < x->rows; r++) {
-        const float *row = rg_act_data(f, x) + (size_t)r * (size_t)x->stride;
-        const float *chosen = rg_act_data(f, route) + (size_t)r * (size_t)route->stride;
+        const float *row = s->x.rows + (size_t)r * (size_t)x->cols;
+        const float *chosen = s->route.rows + (size_t)r * (size_t)route->cols;
         for (int k = 0; k < n_used; k++) {
             const float by = op->routing->weigh_input ? chosen[n_used + k] : 1.0f;
             int32_t expert;
@@ -149,20 +160,25 @@ static void see_experts(rg_stage *s, const rg_fwd *f, const rg_op *op)
     }
 }
 
-static void see(rg_stage *s, const rg_fwd *f, const rg_op *op)
+/* What the operation reads has been copied. */
+static void see(rg_stage *s, const rg_op *op)
 {
     int n_w = 0;
 
+    if (!s->x.rows || (op->kind == RG_OP_MOE && !s->route.rows)) {
+        s->failed = true;
+        return;
+    }
     while (n_w < 3 && op->w[n_w])
         n_w++;
     rg_mem_permit();
     if (op->kind == RG_OP_MOE)
-        see_experts(s, f, op);
+        see_experts(s, op);
     else if (op->kind == RG_OP_LINEAR_HEADS)
         for (int64_t m = 0; m < op->w[0]->n_mats; m++)
-            see_rows(s, f, op, 1, m, m * op->n);
+            see_rows(s, op, 1, m, m * op->n);
     else
-        see_rows(s, f, op, n_w, 0, 0);
+        see_rows(s, op, n_w, 0, 0);
     rg_mem_forbid();
 }
 
@@ -271,30 +287,83 @@ static bool reads_weight(const rg_op *op, const rg_weight *w)
     return w && (op->w[0] == w || op->w[1] == w || op->w[2] == w);
 }
 
-/* What is alive between layers is what was made outside them: the beginning of the arena. */
 static void measure_outer(rg_stage *s, const rg_fwd *f)
 {
     for (int i = 0; i < f->n_acts; i++) {
         const rg_act *a = &f->acts[i];
-        size_t end = a->offset + (size_t)a->rows * (size_t)a->stride * sizeof(float);
-        if (a->layer == -1 && end > s->outer_bytes)
-            s->outer_bytes = end;
-        if (a->layer == -1 && !strcmp(a->name, "hidden")) {
-            s->hidden_offset = a->offset;
+
+        if (a->layer >= 0 || a->shown >= 0)
+            continue;
+        if (!strcmp(a->name, "hidden")) {
+            s->hidden = s->n_outer;
             s->hidden_cols = a->cols;
         }
+        s->outer[s->n_outer++] = (outer){ .number = i, .cols = a->cols, .at = s->outer_floats };
+        s->outer_floats += (size_t)a->rows * (size_t)a->cols;
     }
 }
 
-/* A layer begins: of the threads' work, only the first one's. */
+/* Rows of an activation, side by side. */
+typedef struct side_by_side {
+    float *rows;
+    size_t cols;
+} side_by_side;
+
+static void take_row(void *arg, int row, const float *x)
+{
+    const side_by_side *to = arg;
+
+    memcpy(to->rows + (size_t)row * to->cols, x, to->cols * sizeof *x);
+}
+
+static void give_row(void *arg, int row, float *x)
+{
+    const side_by_side *from = arg;
+
+    memcpy(x, from->rows + (size_t)row * from->cols, from->cols * sizeof *x);
+}
+
+/* By all threads: what is alive between layers goes to `kept`. */
+static void take_outer(const rg_stage *s, rg_fwd *f, float *kept)
+{
+    for (int i = 0; i < s->n_outer; i++) {
+        side_by_side to = { kept + s->outer[i].at, (size_t)s->outer[i].cols };
+
+        rg_act_fetch(f, &f->acts[s->outer[i].number], take_row, &to);
+    }
+}
+
+/* And comes from there. */
+static void put_outer(const rg_stage *s, rg_fwd *f, float *kept)
+{
+    for (int i = 0; i < s->n_outer; i++) {
+        side_by_side from = { kept + s->outer[i].at, (size_t)s->outer[i].cols };
+
+        rg_act_put(f, &f->acts[s->outer[i].number], give_row, &from);
+    }
+}
+
 static void begin_layer(rg_stage *s, rg_fwd *f)
 {
-    if (!s->outer_bytes && f->layer == 0)
-        measure_outer(s, f);
+    if (s->learning && f->layer == 0) {
+        if (f->thread == 0)
+            measure_outer(s, f);
+        rg_fwd_meet(f);
+    }
     if (f->layer == s->first && s->first > 0)
-        memcpy(f->arena, s->rows[s->sample], s->outer_bytes);
+        put_outer(s, f, s->rows[s->sample]);
     if (f->layer == s->end && s->taken)
-        memcpy(s->taken, f->arena, s->outer_bytes);
+        take_outer(s, f, s->taken);
+}
+
+/* Before it runs: it may overwrite what it reads. */
+static void look(rg_stage *s, rg_fwd *f, const rg_op *op)
+{
+    rg_copy_take(&s->x, f, op->in[0]);
+    if (op->kind == RG_OP_MOE)
+        rg_copy_take(&s->route, f, op->in[1]);
+    if (f->thread == 0)
+        see(s, op);
 }
 
 static void run_within(rg_stage *s, rg_fwd *f, const rg_op *op)
@@ -304,23 +373,16 @@ static void run_within(rg_stage *s, rg_fwd *f, const rg_op *op)
 
     if (s->pass && s->pass->skip)
         return;
-    if (s->pass && s->pass->read && reads_matrices(op)) { /* before it runs: it may overwrite what it reads */
-        if (f->thread == 0)
-            see(s, f, op);
-        rg_fwd_barrier(f);
-    }
+    if (s->pass && s->pass->read && reads_matrices(op))
+        look(s, f, op);
     s->reader.inner->run(s->reader.inner, f, op);
     if (!s->pass || !s->pass->until)
         return;
     t->met = t->met || reads_weight(op, s->pass->until);
-    if (!t->met || !out || out->layer != -1 || out->offset != s->hidden_offset)
+    if (!t->met || !out || out - f->acts != s->outer[s->hidden].number)
         return;
     t->done = t->shown = true;
-    if (f->thread == 0)
-        for (int r = 0; r < out->rows; r++)
-            memcpy(s->reached + (size_t)r * (size_t)out->cols, rg_act_data(f, out) + (size_t)r * (size_t)out->stride,
-                   (size_t)out->cols * sizeof(float));
-    rg_fwd_barrier(f);
+    rg_act_fetch(f, out, take_row, &(side_by_side){ s->reached, (size_t)out->cols });
 }
 
 static void run_op(const rg_reader *self, rg_fwd *f, const rg_op *op)
@@ -330,24 +392,19 @@ static void run_op(const rg_reader *self, rg_fwd *f, const rg_op *op)
 
     if (op->kind == RG_OP_NOTE && f->layer >= 0) {
         t->inside = true;
-        if (f->thread == 0)
-            begin_layer(s, f);
-        rg_fwd_barrier(f);
+        begin_layer(s, f);
     } else if (f->layer < 0 && !t->inside) {
         if (s->first == 0)
             s->reader.inner->run(s->reader.inner, f, op);
     } else if (f->layer < 0) {
         if (!t->done && s->end == s->model->config.n_layers && !s->head) {
-            if (f->thread == 0 && s->taken)
-                memcpy(s->taken, f->arena, s->outer_bytes);
-            rg_fwd_barrier(f);
+            if (s->taken)
+                take_outer(s, f, s->taken);
             t->done = true;
         }
         if (s->head) {
-            if (!t->done && f->thread == 0)
-                memcpy(f->arena, s->rows[s->sample], s->outer_bytes);
             if (!t->done)
-                rg_fwd_barrier(f);
+                put_outer(s, f, s->rows[s->sample]);
             t->done = true;
             s->reader.inner->run(s->reader.inner, f, op);
         }
@@ -420,7 +477,7 @@ static void step(rg_stage *s, int sample)
 
 static bool check_finite(const rg_stage *s, int sample, rg_error *err)
 {
-    const float *x = (const float *)(const void *)(s->taken + s->hidden_offset);
+    const float *x = s->taken + s->outer[s->hidden].at;
 
     for (int64_t i = 0; i < (int64_t)s->o.ctx * s->hidden_cols; i++)
         if (!isfinite(x[i]))
@@ -455,28 +512,30 @@ static bool pass_sample(rg_stage *s, const rg_pass *p, int sample, rg_error *err
 /* Before layer 0 nothing is kept: what stands there is computed again, once so that its size is known. */
 static bool learn_sizes(rg_stage *s, rg_error *err)
 {
-    if (s->outer_bytes)
+    if (s->outer_floats)
         return true;
+    s->learning = true;
     s->pass = NULL;
     s->first = s->end = 0;
     s->taken = NULL;
     step(s, 0);
-    s->taken = rg_alloc(s->outer_bytes);
+    s->learning = false;
+    s->taken = rg_array(s->outer_floats, sizeof *s->taken);
     s->reached = rg_table_new(s->o.ctx, s->hidden_cols, sizeof *s->reached);
-    return (s->taken && s->reached) || rg_fail_memory(err, s->outer_bytes);
+    return (s->taken && s->reached) || rg_fail_memory(err, s->outer_floats * sizeof(float));
 }
 
 /* What stands before layer 0 and what stands behind it, of one sample. */
 static bool show_through(rg_stage *s, const rg_pass *p, int sample, rg_error *err)
 {
-    uint8_t *first = NULL, *before = s->at > 0 ? s->rows[sample] : NULL;
+    float *first = NULL, *before = s->at > 0 ? s->rows[sample] : NULL;
     const int64_t n = s->o.ctx;
 
     if (!before) { /* the embedding */
-        uint8_t *after = s->taken;
-        first = before = s->taken = rg_alloc(s->outer_bytes);
+        float *after = s->taken;
+        first = before = s->taken = rg_array(s->outer_floats, sizeof(float));
         if (!before)
-            return s->taken = after, rg_fail_memory(err, s->outer_bytes);
+            return s->taken = after, rg_fail_memory(err, s->outer_floats * sizeof(float));
         s->end = 0;
         s->pass = NULL;
         step(s, sample);
@@ -484,8 +543,7 @@ static bool show_through(rg_stage *s, const rg_pass *p, int sample, rg_error *er
         s->pass = p;
         s->end = s->layer + 1;
     }
-    p->through(p->arg, sample, (const float *)(const void *)(before + s->hidden_offset),
-               (const float *)(const void *)(s->taken + s->hidden_offset), n, s->hidden_cols);
+    p->through(p->arg, sample, before + s->outer[s->hidden].at, s->taken + s->outer[s->hidden].at, n, s->hidden_cols);
     rg_free(first);
     return true;
 }
@@ -505,9 +563,10 @@ bool rg_stage_pass(rg_stage *s, const rg_pass *p, rg_error *err)
         ok = ok && (!p->through || show_through(s, p, i, err));
         if (ok && p->advance) {
             if (!s->rows[i])
-                ok = (s->rows[i] = rg_alloc(s->outer_bytes)) != NULL || rg_fail_memory(err, s->outer_bytes);
+                ok = (s->rows[i] = rg_array(s->outer_floats, sizeof(float))) != NULL ||
+                     rg_fail_memory(err, s->outer_floats * sizeof(float));
             if (ok)
-                memcpy(s->rows[i], s->taken, s->outer_bytes);
+                memcpy(s->rows[i], s->taken, s->outer_floats * sizeof *s->taken);
         }
     }
     s->pass = NULL;
@@ -731,6 +790,8 @@ void rg_stage_close(rg_stage *s)
     rg_free(s->ints);
     rg_free(s->pos);
     rg_free(s->tables);
+    rg_copy_fini(&s->x);
+    rg_copy_fini(&s->route);
     rg_free(s->thread);
     rg_free(s->types);
     rg_free(s->taken);

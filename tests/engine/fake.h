@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "engine/loop.h"
+#include "ops/cpu/state.h"
 
 #ifndef FAKE_MAX_ROWS /* of a step, and of how many there are logits */
 #define FAKE_MAX_ROWS 96
@@ -63,7 +64,7 @@ static void hidden_of(uint64_t h, float *hidden)
 /* Where a layer keeps position p: the value's address in its block. */
 static uint8_t *cell(const fake *f, const rg_span *span, const rg_kv *kv, int32_t p)
 {
-    const rg_group_memory *m = &rg_store_groups(f->runner.store)[kv->group];
+    const rg_group_memory *m = &rg_cpu_state_groups(rg_store_memory(f->runner.store))[kv->group];
     int32_t block = span->tables[kv->group][p / RG_BLOCK];
 
     assert_true(block >= 0 && block < rg_store_n_blocks(f->runner.store, kv->group));
@@ -126,7 +127,7 @@ static void fake_span(fake *f, const rg_span *span)
 
         if (!f->keep[l].n_buffers)
             continue;
-        m = &rg_store_groups(f->runner.store)[state->group];
+        m = &rg_cpu_state_groups(rg_store_memory(f->runner.store))[state->group];
         slot = m->data + (size_t)span->tables[state->group][0] * m->block_bytes + state->offset;
         log = (int32_t *)(void *)(slot - state->offset + state->draft_offset);
         assert_true(span->n_draft <= FAKE_DRAFT && span->n_replay <= FAKE_DRAFT);

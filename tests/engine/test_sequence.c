@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "engine/sequence.h"
+#include "ops/cpu/state.h"
 
 enum { MAX_LEN = 640, N_SEQS = 7, MAX_TREE = 12 };
 
@@ -175,7 +176,7 @@ static void each_unit(uint8_t *base, const int n[3], size_t size, size_t i, uint
 /* Every value that a layer keeps at a position, and every scale. */
 static void each_value(const world *w, const rg_span *span, const rg_kv *kv, int32_t p, uint64_t hash, bool write)
 {
-    const rg_group_memory *m = &rg_store_groups(w->store)[kv->group];
+    const rg_group_memory *m = &rg_cpu_state_groups(rg_store_memory(w->store))[kv->group];
     int32_t block = span->tables[kv->group][p / RG_BLOCK];
     int heads = kv->n_heads, values[3] = { kv->latent ? 0 : heads * kv->k_dim, heads, kv->latent ? kv->k_dim : kv->v_dim };
     int scales[3] = { kv->latent ? 0 : heads, heads, kv->latent ? 2 : 1 }; /* no head here has more than 32 values */
@@ -192,7 +193,7 @@ static void each_value(const world *w, const rg_span *span, const rg_kv *kv, int
 /* A row of a buffer per position. */
 static void each_row(const world *w, const rg_span *span, const rg_buffer *b, int32_t p, uint64_t hash, bool write)
 {
-    const rg_group_memory *m = &rg_store_groups(w->store)[b->group];
+    const rg_group_memory *m = &rg_cpu_state_groups(rg_store_memory(w->store))[b->group];
     int32_t block = span->tables[b->group][p / RG_BLOCK];
     uint64_t value[2] = { stir(hash, 77), stir(hash, 78) };
     uint8_t *row;
@@ -245,7 +246,7 @@ static const rg_buffer *state_of(const world *w, int l)
 
 static uint8_t *slot_of(const world *w, const rg_seq *q, int group)
 {
-    const rg_group_memory *m = &rg_store_groups(w->store)[group];
+    const rg_group_memory *m = &rg_cpu_state_groups(rg_store_memory(w->store))[group];
 
     assert_true(q->table[group][0] >= 0);
     return m->data + (size_t)q->table[group][0] * m->block_bytes;
@@ -557,7 +558,8 @@ static void world_open(world *w, const mix *m, bool use_prefixes)
     w->store = rg_store_new(&w->spec, n_blocks, rg_backend_nth(0), &err);
     assert_ok(w->store, err);
     for (int g = 0; g < w->spec.n_groups; g++) /* whatever a block held before */
-        memset(rg_store_groups(w->store)[g].data, 0xa5, (size_t)n_blocks[g] * w->spec.group[g].block_bytes);
+        for (int32_t b = 0; b < n_blocks[g]; b++)
+            rg_store_fill(w->store, g, b, 0xa5);
     w->states = rg_states_new(&w->spec, w->store, use_prefixes, &err);
     assert_ok(w->states, err);
     for (int i = 0; i < N_SEQS; i++) {

@@ -396,17 +396,17 @@ static void see(void *arg, const rg_watched *w)
     onlooker *o = arg;
     int layer = w->layer < 0 ? o->n_layers : w->layer;
 
-    assert_true(w->rows == o->n_rows && w->cols > 0 && w->stride >= w->cols);
+    assert_true(w->rows == o->n_rows && w->cols > 0);
     if (w->note) {
         o->n_notes++;
         for (int r = 0; r < w->rows; r++)
             memcpy(o->hidden + ((size_t)layer * N_IDS + (size_t)(o->first + r)) * (size_t)o->dim,
-                   w->data + (size_t)r * (size_t)w->stride, (size_t)o->dim * sizeof(float));
+                   w->data + (size_t)r * (size_t)w->cols, (size_t)o->dim * sizeof(float));
         return;
     }
     o->n_named++;
     for (int r = 0; r < w->rows && w->layer < 0 && !strcmp(w->name, "logits"); r++) {
-        memcpy(o->logits + (size_t)(o->first + r) * (size_t)o->vocab, w->data + (size_t)r * (size_t)w->stride,
+        memcpy(o->logits + (size_t)(o->first + r) * (size_t)o->vocab, w->data + (size_t)r * (size_t)w->cols,
                (size_t)o->vocab * sizeof(float));
         o->logits_seen = true;
     }
@@ -414,12 +414,12 @@ static void see(void *arg, const rg_watched *w)
         o->n_summed += (uint64_t)w->rows;
         for (int r = 0; r < w->rows; r++)
             for (int i = 0; i < w->cols; i++)
-                o->sum[i] += __builtin_fabs((double)w->data[(size_t)r * (size_t)w->stride + (size_t)i]);
+                o->sum[i] += __builtin_fabs((double)w->data[(size_t)r * (size_t)w->cols + (size_t)i]);
     }
     for (int r = 0; r < w->rows && w->layer == o->layer && w->kind == RG_OP_ROUTE; r++)
         for (int i = 0; i < w->cols / 2; i++) {
             int32_t expert;
-            memcpy(&expert, w->data + (size_t)r * (size_t)w->stride + (size_t)i, sizeof expert);
+            memcpy(&expert, w->data + (size_t)r * (size_t)w->cols + (size_t)i, sizeof expert);
             assert_in_range(expert, 0, RG_LEN(o->n_routed) - 1);
             o->n_routed[expert]++;
         }

@@ -93,7 +93,7 @@ static void see(void *arg, const rg_watched *w)
 
     for (int r = 0; w->note && w->layer >= 0 && r < rows; r++)
         memcpy(j->inputs + ((size_t)w->layer * (size_t)rows + (size_t)r) * (size_t)j->dim,
-               w->data + (size_t)r * (size_t)w->stride, (size_t)j->dim * sizeof(float));
+               w->data + (size_t)r * (size_t)w->cols, (size_t)j->dim * sizeof(float));
 }
 
 static const rg_reader *wrap(void *arg, const rg_reader *inner)

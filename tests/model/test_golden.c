@@ -86,7 +86,7 @@ static void see(void *arg, const rg_watched *w)
 
     for (int r = 0; w->note && j->hidden && r < w->rows; r++)
         memcpy(j->hidden + ((size_t)layer * (size_t)j->n_hidden + (size_t)(j->first + r)) * (size_t)j->dim,
-               w->data + (size_t)r * (size_t)w->stride, (size_t)j->dim * sizeof(float));
+               w->data + (size_t)r * (size_t)w->cols, (size_t)j->dim * sizeof(float));
 }
 
 static const rg_reader *wrap(void *arg, const rg_reader *inner)

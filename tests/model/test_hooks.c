@@ -64,7 +64,7 @@ static void see(void *arg, const rg_watched *w)
 
     for (int r = 0; w->note && r < w->rows; r++) {
         assert_true(s->n_inputs + (size_t)w->cols <= MOST);
-        memcpy(s->inputs + s->n_inputs, w->data + (size_t)r * (size_t)w->stride, (size_t)w->cols * sizeof(float));
+        memcpy(s->inputs + s->n_inputs, w->data + (size_t)r * (size_t)w->cols, (size_t)w->cols * sizeof(float));
         s->n_inputs += (size_t)w->cols;
     }
 }

@@ -195,16 +195,21 @@ static void partial_sums_are_bounded(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        rg_reader_sizes sizes = { .max_rows = 1, .max_cols = 64, .n_threads = 1, .max_heads = 4096, .max_head_dim = 128,
-                               .max_keys = i ? INT32_MAX : 1 << 20 };
+        const rg_lane_options o = { .sizes = { .max_rows = 1,
+                                               .max_cols = 64,
+                                               .n_threads = 1,
+                                               .max_heads = 4096,
+                                               .max_head_dim = 128,
+                                               .max_keys = i ? INT32_MAX : 1 << 20 },
+                                    .activation_bytes = 4096 };
         size_t before = rg_mem_count().live_bytes;
         rg_error err = { 0 };
         const rg_backend *b = rg_backend_find("auto", NULL);
-        const rg_reader *r = b->open(b, &sizes, &err);
+        rg_lane *lane = b->open(b, &o, &err);
 
-        assert_ok(r, err);
+        assert_ok(lane, err);
         made[i] = rg_mem_count().live_bytes - before;
-        b->close(r);
+        b->close(lane);
     }
     assert_int_equal(made[0], made[1]);
     assert_in_range(made[1], 0, 100 * MEGABYTE);

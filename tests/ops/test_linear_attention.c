@@ -104,9 +104,9 @@ static rg_act *rows_of(rg_fwd *f, const step *t, int which)
     const int cols = cols_of(t->s->form, which);
     rg_act *a = cols ? rg_act_new(f, "in", cols) : NULL;
 
+    rg_cpu_place(rg_cpu_fwd_of(f));
     for (int i = 0; i < t->n_rows && a && f->thread == 0; i++)
-        memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, t->s->in[t->wrong[i]][which] + t->place[i] * cols,
-               (size_t)cols * sizeof(float));
+        memcpy(rg_act_row(f, a, i), t->s->in[t->wrong[i]][which] + t->place[i] * cols, (size_t)cols * sizeof(float));
     rg_fwd_barrier(f);
     return a;
 }
@@ -285,13 +285,13 @@ static void is_counted(void **state)
         const double cells = (double)(HEADS * forms[i].k_dim * forms[i].v_dim);
         rg_counter counter;
         setup s;
-        rg_fwd f;
+        rg_cpu_fwd f = { .arena = NULL };
 
         setup_init(&s, &forms[i], &rng);
         rg_counter_init(&counter, NULL, 0);
-        rg_count_fwd(&f, &counter, &batch);
-        f.thread = 1; /* so that there are no rows to fill in */
-        text(&f, &(step){ .s = &s });
+        rg_count_fwd(&f.base, &counter, &batch);
+        f.base.thread = 1; /* so that there are no rows to fill in */
+        text(&f.base, &(step){ .s = &s });
         assert_true(counter.total.ops == 3 * cells * ops[i]);
         assert_true(counter.total.state_bytes == 2 * 2 * cells * 4);
         setup_fini(&s);

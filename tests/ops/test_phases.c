@@ -7,7 +7,7 @@
 
 #include "base/pool.h"
 #include "base/rng.h"
-#include "ops/ops.h"
+#include "ops/cpu/fwd.h"
 
 enum { MOST_THREADS = 17, MOST_CHUNKS = 40, N_PHASES = 200 };
 
@@ -40,26 +40,27 @@ static uint64_t mixed(const uint64_t *before, int n, int k, int i)
 static void run_program(void *arg, int thread)
 {
     program *p = arg;
-    rg_fwd f = { .thread = thread, .n_threads = p->n_threads, .pool = p->pool, .lazy = p->lazy };
+    rg_cpu_fwd own = { .base = { .thread = thread, .n_threads = p->n_threads }, .pool = p->pool, .lazy = p->lazy };
+    rg_fwd *f = &own.base;
     int n_before = 0;
 
     for (int k = 0; k < p->n_phases; k++) {
         const phase *now = &p->phases[k];
 
-        for (int i; (i = rg_chunk_next(&f, now->n)) >= 0;) {
+        for (int i; (i = rg_chunk_next(f, now->n)) >= 0;) {
             p->value[k % 2][i] = mixed(p->value[!(k % 2)], n_before, k, i);
             p->taken[k][i]++;
         }
         if (now->full)
-            rg_fwd_barrier(&f);
+            rg_fwd_barrier(f);
         else
-            rg_phase_done(&f);
+            rg_phase_done(f);
         for (int i = 0; now->full && i < now->n; i++) /* there for all threads */
             if (p->taken[k][i] != 1)
                 atomic_store(&p->wrong, true);
         n_before = now->n;
     }
-    p->n_gates[thread] = f.phase;
+    p->n_gates[thread] = own.phase;
 }
 
 static void run_on(program *p, int n_threads)

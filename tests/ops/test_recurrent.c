@@ -95,12 +95,13 @@ static rg_act *rows_of(rg_fwd *f, const step *t, size_t member, int cols)
 {
     rg_act *a = rg_act_new(f, "in", cols);
 
+    rg_cpu_place(rg_cpu_fwd_of(f));
+
     if (f->thread == 0)
         for (int i = 0; i < t->n_rows; i++) {
             float *from;
             memcpy(&from, (const char *)t->from[i] + member, sizeof from);
-            memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, from + t->place[i] * cols,
-                   (size_t)cols * sizeof(float));
+            memcpy(rg_act_row(f, a, i), from + t->place[i] * cols, (size_t)cols * sizeof(float));
         }
     rg_fwd_barrier(f);
     return a;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ops/cpu/fwd.h"
 #include "ops/cpu/kernels.h"
 
 enum { MAX_THREADS = 2, ARENA = 64 << 20 };
@@ -18,7 +19,7 @@ typedef struct world {
     rg_pool *pool;
     rg_cpu_reader *reader;
     uint8_t *arena;
-    rg_fwd fwd[MAX_THREADS];
+    rg_cpu_fwd fwd[MAX_THREADS];
     int n_threads;
     bool exact, llm_int8;
     rg_group_memory groups[3];
@@ -63,20 +64,20 @@ static inline void world_fini(world *w)
 static inline void world_thread(void *arg, int thread)
 {
     world *w = arg;
-    rg_fwd *f = &w->fwd[thread];
+    rg_cpu_fwd *f = &w->fwd[thread];
 
-    *f = (rg_fwd){ .reader = rg_cpu_reader_of(w->reader),
-                   .batch = w->batch,
-                   .groups = w->groups,
-                   .exact = w->exact,
-                   .llm_int8 = w->llm_int8,
-                   .layer = -1,
-                   .thread = thread,
-                   .n_threads = w->n_threads,
-                   .pool = w->pool,
-                   .arena = w->arena,
-                   .arena_bytes = ARENA };
-    w->text(f, w->arg);
+    *f = (rg_cpu_fwd){ .base = { .reader = rg_cpu_reader_of(w->reader),
+                                 .batch = w->batch,
+                                 .exact = w->exact,
+                                 .llm_int8 = w->llm_int8,
+                                 .layer = -1,
+                                 .thread = thread,
+                                 .n_threads = w->n_threads },
+                       .groups = w->groups,
+                       .pool = w->pool,
+                       .arena = w->arena,
+                       .arena_bytes = ARENA };
+    w->text(&f->base, w->arg);
 }
 
 static inline void world_step(world *w, const rg_batch *b, void (*text)(rg_fwd *f, void *arg), void *arg)
@@ -109,10 +110,10 @@ static inline rg_act *act_of(rg_fwd *f, const char *name, const float *x, int ro
 {
     rg_act *a = rg_act_rows(f, name, rows, cols);
 
+    rg_cpu_place(rg_cpu_fwd_of(f));
     if (f->thread == 0)
         for (int i = 0; i < rows; i++)
-            memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, x + (size_t)i * (size_t)cols,
-                   (size_t)cols * sizeof(float));
+            memcpy(rg_act_row(f, a, i), x + (size_t)i * (size_t)cols, (size_t)cols * sizeof(float));
     rg_fwd_barrier(f);
     return a;
 }
@@ -121,8 +122,7 @@ static inline void act_out(rg_fwd *f, const rg_act *a, float *y)
 {
     if (f->thread == 0)
         for (int i = 0; i < a->rows; i++)
-            memcpy(y + (size_t)i * (size_t)a->cols, rg_act_data(f, a) + (size_t)i * (size_t)a->stride,
-                   (size_t)a->cols * sizeof(float));
+            memcpy(y + (size_t)i * (size_t)a->cols, rg_act_row(f, a, i), (size_t)a->cols * sizeof(float));
     rg_fwd_barrier(f);
 }
 
@@ -205,10 +205,10 @@ static inline rg_act *world_rows(rg_fwd *f, const float *from, const int *place,
 {
     rg_act *a = rg_act_new(f, "rows", cols);
 
+    rg_cpu_place(rg_cpu_fwd_of(f));
     if (f->thread == 0)
         for (int i = 0; i < n_rows; i++)
-            memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, from + (size_t)place[i] * (size_t)cols,
-                   (size_t)cols * sizeof(float));
+            memcpy(rg_act_row(f, a, i), from + (size_t)place[i] * (size_t)cols, (size_t)cols * sizeof(float));
     rg_fwd_barrier(f);
     return a;
 }

@@ -160,10 +160,9 @@ void test_model_close(test_model *t)
 
 static void poison(const test_rig *r)
 {
-    for (int g = 0; g < r->runner->spec->n_groups; g++) {
-        const rg_group_memory *m = &rg_store_groups(r->runner->store)[g];
-        memset(m->data, 0xff, m->block_bytes * (size_t)rg_store_n_blocks(r->runner->store, g));
-    }
+    for (int g = 0; g < r->runner->spec->n_groups; g++)
+        for (int32_t b = 0; b < rg_store_n_blocks(r->runner->store, g); b++)
+            rg_store_fill(r->runner->store, g, b, 0xff);
 }
 
 void test_rig_open(test_rig *r, const test_model *t, const test_rig_options *o)

@@ -404,5 +404,4 @@ void rg_count_fwd(rg_fwd *f, rg_counter *c, const rg_batch *batch)
     f->batch = batch;
     f->n_threads = 1;
     f->layer = -1;
-    f->arena_bytes = SIZE_MAX / 2;
 }

@@ -95,7 +95,7 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
 /* A layer's part of the block that holds a position; NULL: it was given back, since no row sees it. */
 static uint8_t *part_of(const rg_fwd *f, const rg_kv *kv, const rg_span *span, int position)
 {
-    const rg_group_memory *memory = &f->groups[kv->group];
+    const rg_group_memory *memory = &rg_cpu_fwd_of(f)->groups[kv->group];
     int block = span->tables[kv->group][position / RG_BLOCK];
 
     return block < 0 ? NULL : memory->data + (size_t)block * memory->block_bytes + kv->offset;

@@ -5,6 +5,8 @@
 
 #include "base/mem.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/lane.h"
+#include "ops/cpu/state.h"
 #include "ops/cpu/weights.h"
 
 enum { MOST = 8 };
@@ -17,24 +19,6 @@ static const rg_cpu *cpu_of(const rg_backend *b)
 static bool is_fast(const rg_backend *b, rg_type weights)
 {
     return cpu_of(b)->fast[rg_format_of(weights)->layout] != RG_EXACT;
-}
-
-static bool can(const rg_backend *b, int layer, const rg_op *op, rg_error *err)
-{
-    (void)b;
-    return rg_cpu_can(layer, op, err);
-}
-
-static const rg_reader *open_reader(const rg_backend *b, const rg_reader_sizes *sizes, rg_error *err)
-{
-    rg_cpu_reader *r = rg_cpu_reader_new(cpu_of(b), sizes, err);
-
-    return r ? rg_cpu_reader_of(r) : NULL;
-}
-
-static void close_reader(const rg_reader *r)
-{
-    rg_cpu_reader_free(r ? rg_cpu_reader_behind(r) : NULL);
 }
 
 /* Of an instruction set that has no arithmetic of its own: what the compiler makes of plain C. */
@@ -83,13 +67,22 @@ static void build(void)
         backends[n_backends++] = (rg_backend){ .name = k->isa,
                                                .kernels = k,
                                                .is_fast = is_fast,
-                                               .can = can,
-                                               .open = open_reader,
-                                               .close = close_reader,
-                                               .memory_new = rg_region_new,
-                                               .memory_free = rg_region_free,
+                                               .state_new = rg_cpu_state_new,
+                                               .state_free = rg_cpu_state_free,
+                                               .state_copy = rg_cpu_state_copy,
+                                               .state_save = rg_cpu_state_save,
+                                               .state_load = rg_cpu_state_load,
+                                               .state_fill = rg_cpu_state_fill,
+                                               .state_move = rg_cpu_state_move,
+                                               .state_close = rg_cpu_state_close,
+                                               .measure = rg_cpu_measure,
+                                               .open = rg_cpu_lane_open,
+                                               .close = rg_cpu_lane_close,
+                                               .submit = rg_cpu_lane_submit,
+                                               .wait = rg_cpu_lane_wait,
                                                .work = work,
-                                               .stream = stream };
+                                               .stream = stream,
+                                               .activations = rg_cpu_lane_activations };
         rg_cpu_add_weights(&backends[n_backends - 1]);
     }
 }

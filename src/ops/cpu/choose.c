@@ -13,7 +13,7 @@ enum { STORE_ROWS = 64, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK, FEW_ROWS = 4 /* 
 /* The row of a buffer at a slot of a span's sequence; and its scales, where the type has some. */
 static uint8_t *row_at(const rg_fwd *f, const rg_buffer *b, const rg_span *s, int slot)
 {
-    const rg_group_memory *memory = &f->groups[b->group];
+    const rg_group_memory *memory = &rg_cpu_fwd_of(f)->groups[b->group];
     int32_t block = s->tables[b->group][slot / RG_BLOCK];
 
     RG_ASSERT(block >= 0);

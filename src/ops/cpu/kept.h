@@ -12,7 +12,7 @@ typedef struct kept {
 
 static inline kept kept_of(const rg_fwd *f, const rg_buffer *b, const rg_span *s)
 {
-    const rg_group_memory *memory = &f->groups[b->group];
+    const rg_group_memory *memory = &rg_cpu_fwd_of(f)->groups[b->group];
     int32_t slot = s->tables[b->group][0];
 
     RG_ASSERT(slot >= 0 && s->n_draft <= s->n_rows && s->n_draft <= b->max_draft && s->n_replay <= b->max_draft);

@@ -375,6 +375,5 @@ typedef struct rg_cpu_reader rg_cpu_reader;
 rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_reader_sizes *sizes, rg_error *err);
 void rg_cpu_reader_free(rg_cpu_reader *r);
 const rg_reader *rg_cpu_reader_of(rg_cpu_reader *r);
-rg_cpu_reader *rg_cpu_reader_behind(const rg_reader *r); /* the way back */
 
 #endif

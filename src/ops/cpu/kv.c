@@ -118,7 +118,7 @@ static int slot_of(const rg_batch *b, int row)
 
 static uint8_t *part_at(const rg_fwd *f, const rg_kv *kv, const rg_span *span, int slot)
 {
-    const rg_group_memory *memory = &f->groups[kv->group];
+    const rg_group_memory *memory = &rg_cpu_fwd_of(f)->groups[kv->group];
     int block = span->tables[kv->group][slot / RG_BLOCK];
 
     RG_ASSERT(block >= 0);

@@ -21,14 +21,17 @@ enum {
     TURNS = 128,           /* steps of one row in which a thread fetches all of the next one's panels */
 };
 
+static rg_rounded *rounded_at(const rg_fwd *f, const rg_act *a)
+{
+    return (rg_rounded *)(void *)(rg_cpu_fwd_of(f)->arena + rg_cpu_act_of(f, a)->round);
+}
+
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
 {
-    const rg_rounded *r = (const rg_rounded *)(const void *)(f->arena + a->round);
-
     return (rg_operand){
         .x = rg_act_data(f, a),
-        .ldx = (size_t)a->stride,
-        .r = r,
+        .ldx = rg_act_stride(f, a),
+        .r = rounded_at(f, a),
         .ldr = rg_round_stride(a->cols),
         .n_blocks = a->cols / 32,
     };
@@ -82,14 +85,14 @@ void rg_cpu_round_row(const rg_cpu *cpu, rg_recipe rounding, const float *x, int
 
 void rg_cpu_round(rg_cpu_reader *r, rg_fwd *f, const rg_act *a, rg_recipe rounding)
 {
-    rg_rounded *to = (rg_rounded *)(void *)(f->arena + a->round);
+    rg_rounded *to = rounded_at(f, a);
 
-    if (rounding == RG_EXACT || a->rounded == (int)rounding)
+    if (rounding == RG_EXACT || rg_cpu_act_of(f, a)->rounded == (int)rounding)
         return;
     for (int row; (row = rg_chunk_next(f, a->rows)) >= 0;)
         rg_cpu_round_row(r->cpu, rounding, rg_act_row(f, a, row), a->cols, to + (size_t)row * rg_round_stride(a->cols));
     rg_phase_done(f);
-    f->acts[a - f->acts].rounded = (int)rounding;
+    rg_cpu_act_of(f, a)->rounded = (int)rounding;
 }
 
 /* p of panels in this layout, which is not folded. */
@@ -319,8 +322,14 @@ typedef struct finished {
 
 static void put(const rg_cpu *cpu, const rg_fwd *f, const rg_act *y, block b, finished t)
 {
-    const rg_put p = { .to = rg_act_row(f, y, b.row) + t.at, .from = t.tile, .bias = t.bias, .ld_to = (size_t)y->stride,
-                       .ld_from = (size_t)t.ld, .n_rows = b.n_rows, .n = t.n, .accumulate = t.accumulate };
+    const rg_put p = { .to = rg_act_row(f, y, b.row) + t.at,
+                       .from = t.tile,
+                       .bias = t.bias,
+                       .ld_to = rg_act_stride(f, y),
+                       .ld_from = (size_t)t.ld,
+                       .n_rows = b.n_rows,
+                       .n = t.n,
+                       .accumulate = t.accumulate };
 
     cpu->put(&p);
 }
@@ -334,7 +343,7 @@ void rg_cpu_permute(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     const rg_act *y = op->out[0];
     const int cols = (int)w->placed.cols, n_runs = y->cols / cols;
     const rg_recipe rounding = rg_cpu_rounding(r, f, op->w, 1);
-    rg_rounded *to = (rg_rounded *)(void *)(f->arena + y->round);
+    rg_rounded *to = rounded_at(f, y);
 
     for (int row; (row = rg_chunk_next(f, y->rows)) >= 0;) {
         for (int m = 0; m < n_runs; m++)
@@ -345,7 +354,7 @@ void rg_cpu_permute(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
                              to + (size_t)row * rg_round_stride(y->cols));
     }
     rg_phase_done(f);
-    f->acts[y - f->acts].rounded = (int)rounding;
+    rg_cpu_act_of(f, y)->rounded = (int)rounding;
 }
 
 /* ---- linear, and linear per head --------------------------------------------------------------------------------- */
@@ -387,7 +396,7 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     x.first_block = column / 32;
     if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
         product.y = rg_act_row(f, y, b.row) + t.at;
-        product.ldy = (size_t)y->stride;
+        product.ldy = rg_act_stride(f, y);
         multiply(r, op, recipe, rg_packed_of(w->placed), &x, b, product);
         return;
     }

@@ -43,7 +43,7 @@ static operand operand_of(const rg_fwd *f, const rg_act *a, int row)
 {
     if (!a)
         return (operand){ 0 };
-    return (operand){ .at = rg_act_row(f, a, row), .ld = (size_t)a->stride, .cols = a->cols };
+    return (operand){ .at = rg_act_row(f, a, row), .ld = rg_act_stride(f, a), .cols = a->cols };
 }
 
 /* The same operands as they lie in the log, one after the other; q is not there. */

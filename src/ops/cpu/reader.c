@@ -52,19 +52,45 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_SOFTCAP] = rg_cpu_softcap,
 };
 
+/* What an operation wrote must be rounded again, but for columns in another order, which it rounds as well. */
 static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     rg_cpu_reader *r = (rg_cpu_reader *)(uintptr_t)self; /* not const: it was made by rg_cpu_reader_new */
+    rg_cpu_fwd *own = rg_cpu_fwd_of(f);
 
-    RG_ASSERT(f->pool && f->arena && f->thread < r->sizes.n_threads);
-    if (op->kind != RG_OP_NOTE)
-        table[op->kind](r, f, op);
+    RG_ASSERT(own->pool && own->arena && f->thread < r->sizes.n_threads);
+    if (op->kind == RG_OP_NOTE)
+        return;
+    rg_cpu_place(own);
+    table[op->kind](r, f, op);
+    for (size_t i = 0; i < RG_LEN(op->out) && op->kind != RG_OP_PERMUTE; i++)
+        if (op->out[i])
+            rg_cpu_written(own, op->out[i]);
 }
 
-/* Ours, or behind the one that hands on copies of the weights. */
-rg_cpu_reader *rg_cpu_reader_behind(const rg_reader *r)
+static void fetch(const rg_reader *self, rg_fwd *f, const rg_act *a, rg_take_row *take, void *arg)
 {
-    return (rg_cpu_reader *)(uintptr_t)(r->run == run ? r : r->inner);
+    (void)self;
+    rg_cpu_place(rg_cpu_fwd_of(f));
+    for (int row; (row = rg_chunk_next(f, a->rows)) >= 0;)
+        take(arg, row, rg_act_row(f, a, row));
+    rg_fwd_barrier(f);
+}
+
+static void put(const rg_reader *self, rg_fwd *f, rg_act *a, rg_give_row *give, void *arg)
+{
+    (void)self;
+    rg_cpu_place(rg_cpu_fwd_of(f));
+    for (int row; (row = rg_chunk_next(f, a->rows)) >= 0;)
+        give(arg, row, rg_act_row(f, a, row));
+    rg_fwd_barrier(f);
+    rg_cpu_written(rg_cpu_fwd_of(f), a);
+}
+
+static void meet(const rg_reader *self, rg_fwd *f)
+{
+    (void)self;
+    rg_fwd_barrier(f);
 }
 
 /* ---- scratch ----------------------------------------------------------------------------------------------------- */
@@ -171,7 +197,7 @@ rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_reader_sizes *sizes
 
     if (!r)
         return rg_fail_memory(err, sizeof *r), NULL;
-    r->reader.run = run;
+    r->reader = (rg_reader){ .run = run, .fetch = fetch, .put = put, .meet = meet };
     r->cpu = cpu;
     r->sizes = *sizes;
     carve_all(r, &c);

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "ops/cpu/fwd.h"
 #include "ops/cpu/kernels.h"
 
 enum {
@@ -99,11 +100,6 @@ static inline uint8_t *rg_cpu_room(const rg_cpu_reader *r, const rg_fwd *f)
 static inline size_t rg_cpu_room_bytes(int cols)
 {
     return RG_UNFOLDED * (sizeof(rg_table) + (size_t)cols / 256 * sizeof(rg_step_tk4h));
-}
-
-static inline float *rg_act_row(const rg_fwd *f, const rg_act *a, int row)
-{
-    return rg_act_data(f, a) + (size_t)row * (size_t)a->stride;
 }
 
 static inline int rg_min(int a, int b)

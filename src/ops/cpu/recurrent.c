@@ -94,7 +94,7 @@ static void conv_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
 {
     const rg_act *x = op->in[0];
     kept k = kept_of(f, op->buffer, s);
-    size_t inner = (size_t)x->cols, ld = (size_t)x->stride;
+    size_t inner = (size_t)x->cols, ld = rg_act_stride(f, x);
     int keep = (int)op->w[0]->cols - 1, committed = s->n_rows - s->n_draft;
     const float *rows = rg_act_row(f, x, s->first_row) + c, *in[RG_MAX_CONV];
     float *tail = k.at + c, *w = rg_cpu_scratch(r, f);

@@ -6,27 +6,31 @@
 
 #include "base/mem.h"
 
-static void see(const rg_watch *w, const rg_fwd *f, const rg_op *op, const rg_act *a)
+static void see(rg_watch *w, rg_fwd *f, const rg_op *op, const rg_act *a)
 {
-    rg_watched seen = { .layer = f->layer, .name = a->name, .kind = op->kind, .note = op->kind == RG_OP_NOTE,
-                        .rows = a->rows, .cols = a->cols, .stride = a->stride,
-                        .data = f->arena ? rg_act_data(f, a) : NULL };
+    const float *data = rg_copy_take(&w->copy, f, a);
 
-    w->see(w->arg, &seen);
+    if (f->thread == 0)
+        w->see(w->arg, &(rg_watched){ .layer = f->layer,
+                                      .name = a->name,
+                                      .kind = op->kind,
+                                      .note = op->kind == RG_OP_NOTE,
+                                      .rows = a->rows,
+                                      .cols = a->cols,
+                                      .data = data });
 }
 
 static void run_watch(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
-    const rg_watch *w = (const rg_watch *)self; /* the reader is its first member */
+    rg_watch *w = (rg_watch *)(uintptr_t)self; /* ours, and not const: the reader is its first member */
 
     self->inner->run(self->inner, f, op);
-    if (f->thread == 0 && !f->guessing) {
-        if (op->kind == RG_OP_NOTE)
-            see(w, f, op, op->in[0]);
-        for (int i = 0; i < 3 && op->out[i]; i++)
-            see(w, f, op, op->out[i]);
-    }
-    rg_fwd_barrier(f);
+    if (f->guessing)
+        return;
+    if (op->kind == RG_OP_NOTE)
+        see(w, f, op, op->in[0]);
+    for (int i = 0; i < 3 && op->out[i]; i++)
+        see(w, f, op, op->out[i]);
 }
 
 const rg_reader *rg_watch_init(rg_watch *w, const rg_reader *inner, void (*see_fn)(void *arg, const rg_watched *w),
@@ -34,6 +38,11 @@ const rg_reader *rg_watch_init(rg_watch *w, const rg_reader *inner, void (*see_f
 {
     *w = (rg_watch){ .reader = { .run = run_watch, .inner = inner }, .see = see_fn, .arg = arg };
     return &w->reader;
+}
+
+void rg_watch_fini(rg_watch *w)
+{
+    rg_copy_fini(&w->copy);
 }
 
 /* ---- activation statistics ---- */
@@ -49,6 +58,7 @@ struct rg_act_stats {
     stat_entry *entries;
     int n, room;
     bool failed; /* no memory: later weights are not counted */
+    rg_copy x, route;
 };
 
 static stat_entry *entry_for(rg_act_stats *s, const rg_weight *w)
@@ -85,22 +95,20 @@ static void add_row(stat_entry *e, int64_t m, const float *x, float by)
     e->n_rows[m]++;
 }
 
-static void add_rows(stat_entry *e, const rg_fwd *f, const rg_op *op)
+/* x: what the op reads; route: of a mixture. */
+static void add_rows(stat_entry *e, const rg_op *op, const float *x, const float *route)
 {
-    const rg_act *x = op->in[0], *route = op->kind == RG_OP_MOE ? op->in[1] : NULL;
+    const int cols = op->in[0]->cols, n_used = route ? op->in[1]->cols / 2 : 0;
 
-    for (int r = 0; r < x->rows; r++) {
-        const float *row = rg_act_data(f, x) + (size_t)r * (size_t)x->stride;
-        if (route) {
-            const float *chosen = rg_act_data(f, route) + (size_t)r * (size_t)route->stride;
+    for (int r = 0; r < op->in[0]->rows; r++, x += cols) {
+        for (int64_t m = 0; !route && m < e->w->n_mats; m++) /* heads, op->n columns from one to the next */
+            add_row(e, m, x + m * op->n, 1.0f);
+        for (int k = 0; k < n_used; k++) {
+            const float *chosen = route + r * 2 * n_used;
             int32_t expert;
-            for (int k = 0; k < route->cols / 2; k++) {
-                memcpy(&expert, chosen + k, sizeof expert);
-                add_row(e, expert, row, op->routing->weigh_input ? chosen[route->cols / 2 + k] : 1.0f);
-            }
-        } else {
-            for (int64_t m = 0; m < e->w->n_mats; m++) /* heads, op->n columns from one to the next */
-                add_row(e, m, row + m * op->n, 1.0f);
+
+            memcpy(&expert, chosen + k, sizeof expert);
+            add_row(e, expert, x, op->routing->weigh_input ? chosen[n_used + k] : 1.0f);
         }
     }
 }
@@ -115,27 +123,32 @@ static int n_readers(const rg_op *op)
     return op->kind == RG_OP_MOE ? n - 1 : n;
 }
 
-/* Before the op runs: what it reads may be overwritten by it.  The op before ended with a barrier, and the one after
- * this keeps the others from running ahead. */
+static void add_op(rg_act_stats *s, const rg_op *op, const float *x, const float *route)
+{
+    for (int i = 0; i < n_readers(op); i++) {
+        rg_mem_permit(); /* allocations are allowed: this is not a serving step */
+        stat_entry *e = x && (route || op->kind != RG_OP_MOE) ? entry_for(s, op->w[i]) : NULL;
+        rg_mem_forbid();
+        if (e)
+            add_rows(e, op, x, route);
+        else
+            s->failed = true;
+    }
+}
+
+/* Before the op runs: what it reads may be overwritten by it. */
 static void run_stats(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     rg_act_stats *s = (rg_act_stats *)(uintptr_t)self;
-    bool reads = !f->guessing && (op->kind == RG_OP_LINEAR || op->kind == RG_OP_LINEAR_HEADS ||
-                                  op->kind == RG_OP_GATED || op->kind == RG_OP_MOE);
 
-    if (reads && f->thread == 0) {
-        for (int i = 0; i < n_readers(op); i++) {
-            rg_mem_permit(); /* allocations are allowed: this is not a serving step */
-            stat_entry *e = entry_for(s, op->w[i]);
-            rg_mem_forbid();
-            if (e)
-                add_rows(e, f, op);
-            else
-                s->failed = true;
-        }
+    if (!f->guessing && (op->kind == RG_OP_LINEAR || op->kind == RG_OP_LINEAR_HEADS || op->kind == RG_OP_GATED ||
+                         op->kind == RG_OP_MOE)) {
+        const float *x = rg_copy_take(&s->x, f, op->in[0]);
+        const float *route = op->kind == RG_OP_MOE ? rg_copy_take(&s->route, f, op->in[1]) : NULL;
+
+        if (f->thread == 0)
+            add_op(s, op, x, route);
     }
-    if (reads)
-        rg_fwd_barrier(f);
     self->inner->run(self->inner, f, op);
 }
 
@@ -157,6 +170,8 @@ void rg_act_stats_free(rg_act_stats *s)
         rg_free(s->entries[i].sum);
     }
     rg_free(s->entries);
+    rg_copy_fini(&s->x);
+    rg_copy_fini(&s->route);
     rg_free(s);
 }
 

@@ -1,29 +1,31 @@
 /* watch.h -- the reader that observes: named intermediates of a step, and mean |activation| per channel.
  *
- * Wraps the computing reader.  After each op, one thread calls see(arg, layer, name, rows) for every output (and for
- * rg_note its input) while the others wait. */
+ * Wraps the computing reader.  After each op, the first thread calls see(arg, layer, name, rows) for every output (and
+ * for rg_note its input). */
 #ifndef RG_OPS_WATCH_WATCH_H
 #define RG_OPS_WATCH_WATCH_H
 
-#include "ops/ops.h"
+#include "ops/watch/copy.h"
 
 typedef struct rg_watched {
     int layer;         /* -1 outside the layers */
     const char *name;
-    rg_op_kind kind;   /* what wrote it */
-    bool note;         /* a place the model named with rg_note */
-    int rows, cols, stride;
-    const float *data; /* valid during the call; NULL when nothing is computed */
+    rg_op_kind kind; /* what wrote it */
+    bool note;       /* a place the model named with rg_note */
+    int rows, cols;
+    const float *data; /* [rows, cols], valid during the call; NULL when nothing is computed */
 } rg_watched;
 
 typedef struct rg_watch {
     rg_reader reader;  /* first */
     void (*see)(void *arg, const rg_watched *w);
     void *arg;
+    rg_copy copy;
 } rg_watch;
 
 const rg_reader *rg_watch_init(rg_watch *w, const rg_reader *inner, void (*see)(void *arg, const rg_watched *w),
                                void *arg);
+void rg_watch_fini(rg_watch *w);
 
 /* Activation statistics: mean |x| per input channel of every matrix, over the rows that met it: all of them, or of an
  * expert those routed to it.  An expert's last matrix is not seen: its input never crosses the seam. */
