@@ -44,8 +44,8 @@ struct rg_op_bench {
     rg_placed **copies;    /* [n_copies] others of the same values, of which every turn reads the next; NULL: none */
     int n_copies, next_copy;
     rg_state_memory *state; /* of the batch; NULL: not needed yet */
-    size_t block_bytes;    /* of state; the batch has batch_blocks of the n_blocks there are, and every turn reads the */
-    int batch_blocks, n_blocks, first_block; /* next ones */
+    size_t block_bytes;    /* of state */
+    int batch_blocks, n_blocks, first_block; /* the batch has some of all blocks, and every turn reads the next ones */
     rg_span spans[RG_BENCH_ROWS];
     rg_batch batch;
     int32_t *ints, *table; /* of the batch */
@@ -56,8 +56,8 @@ struct rg_op_bench {
 rg_op_bench *rg_op_bench_open(const rg_backend *backend, int n_threads, rg_error *err);
 void rg_op_bench_close(rg_op_bench *b); /* NULL is fine */
 
-/* The batch becomes the last `rows` of the first `end` positions of one sequence, which has no state; or whose state has
- * blocks of so many bytes: those of b->kv, b->tail, b->scan or b->recurrence, or 0. */
+/* The batch becomes the last `rows` of the first `end` positions of one sequence, which has no state; or whose state
+ * has blocks of so many bytes: those of b->kv, b->tail, b->scan or b->recurrence, or 0. */
 void rg_op_bench_batch(rg_op_bench *b, int rows, int end);
 bool rg_op_bench_batch_on(rg_op_bench *b, int rows, int end, size_t block_bytes, rg_error *err) RG_MUST_CHECK;
 /* The batch becomes the last of `end` positions, at most a block, of each of so many sequences. */

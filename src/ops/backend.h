@@ -123,8 +123,8 @@ struct rg_backend {
     /* NULL and *err: no memory. */
     rg_lane *(*open)(const rg_backend *b, const rg_lane_options *o, rg_error *err);
     void (*close)(rg_lane *lane); /* NULL is fine */
-    /* Compute a step.  It may go on after submit returns; when wait returns it is over, the state holds all its rows, and
-     * the sink has been called for each that is wanted.  One step at a time; cannot fail; allocates nothing. */
+    /* Compute a step.  It may go on after submit returns; when wait returns it is over, the state holds all its rows,
+     * and the sink has been called for each that is wanted.  One step at a time; cannot fail; allocates nothing. */
     void (*submit)(rg_lane *lane, const rg_step *step);
     void (*wait)(rg_lane *lane);
 

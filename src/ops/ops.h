@@ -6,9 +6,9 @@
  * readers wrap readers.
  *
  * An activation is a handle (rows, columns, name), not a pointer: its values are where the back end keeps them, which
- * may be memory that this process cannot read, and counting needs none.  A back end may run the text on several threads,
- * each with a private rg_fwd in which handles come out alike; no operation returns data to the text.  Knows no model, no
- * sequence, no request. */
+ * may be memory that this process cannot read, and counting needs none.  A back end may run the text on several
+ * threads, each with a private rg_fwd in which handles come out alike; no operation returns data to the text.  Knows no
+ * model, no sequence, no request. */
 #ifndef RG_OPS_OPS_H
 #define RG_OPS_OPS_H
 
