@@ -275,6 +275,7 @@ static rg_derived *find(rg_schemas *s, const json_t *of, kind k)
         rg_free(d);
         return s->derived[at];
     }
+    /* fits: there are fewer than RG_SCHEMA_JOBS */
     all = s->n_derived < RG_SCHEMA_JOBS ? rg_resize_array(s->derived, s->n_derived + 1, sizeof *all) : NULL;
     if (!all || !rg_dict_put(s->derived_of, (const char *)&d->key, sizeof d->key, (int)s->n_derived)) {
         rg_form_fail(s->f, all ? RG_E_MEMORY : RG_E_LIMIT,

@@ -52,6 +52,7 @@ static void put(rg_schema_refs *r, rg_dict *to, const char *key, size_t n, json_
 
     if (!n || r->n_places == MOST_IDS || rg_dict_get(to, key, n) >= 0)
         return;
+    /* fits: there are fewer than MOST_IDS */
     all = rg_resize_array(r->place, r->n_places + 1, sizeof *all);
     if (all) {
         r->place = all;
@@ -90,6 +91,7 @@ static void find_ids(rg_schema_refs *r, json_t *v, json_t *document, bool map)
     if (anchor)
         put(r, r->anchors, anchor, strlen(anchor), v);
     if (document != r->s->root && !map && json_is_string(json_object_get(v, "$ref"))) {
+        /* fits: each is an object of a document in memory */
         member *all = rg_resize_array(r->member, r->n_members + 1, sizeof *all);
         if (!all) {
             rg_form_fail(r->s->f, RG_E_MEMORY, "schema: out of memory");

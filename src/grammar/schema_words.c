@@ -355,6 +355,7 @@ const rg_dfa *rg_schema_table(rg_schemas *s, const char *pattern)
     if (at >= 0)
         return s->table[at];
     d = rg_zalloc(sizeof *d);
+    /* fits: there are fewer than MOST_TABLES */
     all = d && s->n_tables < MOST_TABLES ? rg_resize_array(s->table, s->n_tables + 1, sizeof *all) : NULL;
     if (!all || !rg_dict_put(s->table_of, pattern, strlen(pattern), (int)s->n_tables)) {
         rg_form_fail(s->f, s->n_tables < MOST_TABLES ? RG_E_MEMORY : RG_E_LIMIT,

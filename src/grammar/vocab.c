@@ -184,8 +184,8 @@ static bool find_text(rg_grammar_vocab *v)
 
     if (!spells_text(v))
         return true;
-    v->text_id = rg_array((size_t)v->n + 1, sizeof *v->text_id);
-    v->text_before = rg_array((size_t)v->n_pieces + 1, sizeof *v->text_before);
+    v->text_id = rg_array((size_t)v->n + 1 /* fits: n is an int */, sizeof *v->text_id);
+    v->text_before = rg_array((size_t)v->n_pieces + 1 /* fits: pieces are in memory */, sizeof *v->text_before);
     v->text_bits = rg_array(rg_vocab_words(v), sizeof *v->text_bits);
     v->text_place = rg_array(v->n_pieces, 1);
     v->text_stop = rg_array(v->n_pieces, sizeof *v->text_stop);
