@@ -13,6 +13,7 @@
     COMMAND(chat)                                                                                                      \
     COMMAND(serve)                                                                                                     \
     COMMAND(embed)                                                                                                     \
+    COMMAND(prove)                                                                                                     \
     COMMAND(bench)                                                                                                     \
     COMMAND(machine)                                                                                                   \
     COMMAND(plan)                                                                                                      \

@@ -173,8 +173,6 @@ static void lists_are_checked(void **state)
     refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
             "messages[0].content");
     refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{}]}", "tools[0].type");
-    refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"required\"}",
-            "tool_choice");
     refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"verbosity\":\"low|medium\"}",
             "verbosity");
     refused("/v1/responses", "{\"input\":\"a\",\"previous_response_id\":\"x\"}", "previous_response_id");

@@ -39,7 +39,7 @@ static bool add_rendered(const rg_engine *engine, const char *conversation, bool
     return ok;
 }
 
-/* Earlier calls and results stand in the prompt.  What a template refuses is left to it. */
+/* Earlier calls stand in the prompt, by their arguments or their ids.  What a template refuses is left to it. */
 static bool shows_calls(const rg_engine *engine)
 {
     rg_buf b;
@@ -47,7 +47,7 @@ static bool shows_calls(const rg_engine *engine)
 
     rg_buf_init(&b, MAX_RENDERED);
     rendered = add_rendered(engine, "{\"messages\": [" USER ", " CALL ", " RESULT ", " USER "]}", false, &b);
-    shown = b.n && strstr(b.data, "ridge_key") && strstr(b.data, "ridge_result");
+    shown = b.n && (strstr(b.data, "ridge_key") || strstr(b.data, "ridge0001"));
     rg_buf_fini(&b);
     return !rendered || shown;
 }
