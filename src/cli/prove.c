@@ -99,7 +99,8 @@ static void add_event(rg_buf *b, const rg_token *t)
     }
 }
 
-static bool submit_others(const prove_options *o, rg_engine *e, const setting *s, rg_request *other[OTHERS], rg_error *err)
+static bool submit_others(const prove_options *o, rg_engine *e, const setting *s, rg_request *other[OTHERS],
+                          rg_error *err)
 {
     bool ok = true;
 
@@ -168,7 +169,8 @@ static bool run_on(prove_options *o, const setting *s, size_t kv_bytes, result *
     return ok;
 }
 
-/* The least memory in which a sequence fits is found by trying; then more, as long as the request need not give way. */
+/* The others come first, and the request gives way when they grow.  The least memory in which a sequence fits is found by
+ * trying; then more, as long as the request did not give way. */
 static bool run_tight(prove_options *o, const setting *s, result *to, rg_error *err)
 {
     size_t bytes = 1 << 18;
@@ -269,7 +271,8 @@ static int run(int argc, char **argv)
 {
     static prove_options o = { .n = 48, .seed = 1 };
     const cli_option options[] = {
-        { "-p", CLI_STRING, &o.text, "TEXT", "the prompt (default: a text that repeats itself, so that it can be guessed)" },
+        { "-p", CLI_STRING, &o.text, "TEXT",
+          "the prompt (default: a text that repeats itself, so that it can be guessed)" },
         { "--ids", CLI_INTS, &o.given, "1,2,3", "the prompt as ids, used verbatim" },
         { "-n", CLI_INT, &o.n, "N", "ids of the answer (default 48)", 2, 4096 },
         { "--seed", CLI_U64, &o.seed, "N", "of the answer's draws (default 1)" },
@@ -298,7 +301,7 @@ static int run(int argc, char **argv)
 const cli_command cli_prove = {
     .name = "prove", .arguments = "[MODEL]", .summary = "one request in every company: the same bits", .run = run,
     .n_positional = 1,
-    .notes = "The request runs alone, among others, preempted, from a cached prefix, drafted for, on 1 and on 2 threads,\n"
-             "and with exact arithmetic by this machine's kernels and by their definition in scalar C (`ref`).  Printed is\n"
-             "the SHA-256 of its ids and log-probabilities each time; exit status 1: some differ.",
+    .notes = "The request runs alone, among others, preempted, from a cached prefix, drafted for, on 1 and on 2\n"
+             "threads, and with exact arithmetic by this machine's kernels and by their definition in scalar C\n"
+             "(`ref`).  Printed is the SHA-256 of its ids and log-probabilities each time; exit status 1: some differ.",
 };
