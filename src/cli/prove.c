@@ -54,9 +54,8 @@ typedef struct prove_options {
     rg_buf drawn; /* ids and log-probabilities of the request that runs */
 } prove_options;
 
-static const char *const default_text = "One fish, two fish, red fish, blue fish. One fish, two fish, red fish, blue fish. "
-                                        "One fish, two fish, red fish, blue fish. One fish, two fish, red fish, blue "
-                                        "fish. One fish, two fish, red fish, blue fish. One fish, two fish,";
+#define VERSE "One fish, two fish, red fish, blue fish. "
+static const char *const default_text = VERSE VERSE VERSE VERSE VERSE "One fish, two fish,";
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
@@ -169,8 +168,8 @@ static bool run_on(prove_options *o, const setting *s, size_t kv_bytes, result *
     return ok;
 }
 
-/* The others come first, and the request gives way when they grow.  The least memory in which a sequence fits is found by
- * trying; then more, as long as the request did not give way. */
+/* The others come first, and the request gives way when they grow.  The least memory in which a sequence fits is found
+ * by trying; then more, as long as the request did not give way. */
 static bool run_tight(prove_options *o, const setting *s, result *to, rg_error *err)
 {
     size_t bytes = 1 << 18;
