@@ -2,45 +2,19 @@
  *
  * A rule ends where the next one begins, or with the text: a line break within it counts as a blank.  One extension is
  * ridge's own: `%json {...}`, a value of a JSON schema. */
-#include "base/hash.h"
-#include "base/mem.h"
 #include "base/utf8.h"
-#include "grammar/source.h"
+#include "grammar/notation.h"
 
-enum { MOST_RULES = 1 << 16 };
-
-typedef struct rule {
-    const char *name;
-    size_t n;
-    uint32_t ref;
-    bool defined;
-} rule;
-
-typedef struct parser {
-    rg_form *f;
-    const char *s;
-    size_t n, at;
-    rule *rule;
-    uint32_t n_rules, room;
-    rg_dict *names;
-    bool atom;
-    rg_groups groups;
-} parser;
+typedef rg_notation parser;
 
 static void refuse(parser *p, rg_code code, const char *what)
 {
-    size_t line = 1;
-
-    if (p->f->failed)
-        return;
-    for (size_t i = 0; i < p->at && i < p->n; i++)
-        line += p->s[i] == '\n';
-    rg_form_fail(p->f, code, "grammar, line %zu: %s", line, what);
+    rg_notation_refuse(p, code, what);
 }
 
 static int peek(const parser *p, size_t ahead)
 {
-    return p->at + ahead < p->n ? (unsigned char)p->s[p->at + ahead] : -1;
+    return rg_notation_peek(p, ahead);
 }
 
 static bool is_name(int c)
@@ -77,32 +51,6 @@ static bool is_head(const parser *p, size_t n)
     return peek(p, n) == ':' && peek(p, n + 1) == ':' && peek(p, n + 2) == '=';
 }
 
-static rule *find_rule(parser *p, const char *name, size_t n)
-{
-    int at = rg_dict_get(p->names, name, n);
-
-    if (at >= 0)
-        return &p->rule[at];
-    if (p->n_rules == MOST_RULES) {
-        refuse(p, RG_E_LIMIT, "too many rules");
-        return NULL;
-    }
-    if (p->n_rules == p->room) {
-        uint32_t room = p->room ? 2 * p->room : 32;
-        rule *r = rg_resize_array(p->rule, room, sizeof *r);
-        if (!r) {
-            refuse(p, RG_E_MEMORY, "out of memory for the rules");
-            return NULL;
-        }
-        p->rule = r;
-        p->room = room;
-    }
-    p->rule[p->n_rules] = (rule){ name, n, rg_form_ref(p->f, name, n), false };
-    if (!rg_dict_put(p->names, name, n, (int)p->n_rules))
-        refuse(p, RG_E_MEMORY, "out of memory for the rules");
-    return &p->rule[p->n_rules++];
-}
-
 /* ---- characters -------------------------------------------------------------------------------------------------- */
 
 static uint32_t character(parser *p)
@@ -128,12 +76,6 @@ static uint32_t character(parser *p)
     return code;
 }
 
-static void item(parser *p, uint32_t id)
-{
-    rg_groups_item(&p->groups, id);
-    p->atom = true;
-}
-
 static void literal(parser *p)
 {
     rg_list codes = { 0 };
@@ -143,7 +85,7 @@ static void literal(parser *p)
         rg_list_add(p->f, &codes, character(p));
     p->at++;
     if (!p->f->failed)
-        item(p, rg_chars_text(p->f, codes.id, codes.n, RG_WRITE_UTF8));
+        rg_notation_item(p, rg_chars_text(p->f, codes.id, codes.n, RG_WRITE_UTF8));
     rg_list_fini(&codes);
 }
 
@@ -169,18 +111,11 @@ static void set(parser *p)
     p->at++;
     if (not)
         rg_chars_invert(p->f, &c);
-    item(p, rg_chars_node(p->f, &c, RG_WRITE_UTF8));
+    rg_notation_item(p, rg_chars_node(p->f, &c, RG_WRITE_UTF8));
     rg_chars_fini(&c);
 }
 
 /* ---- rules ------------------------------------------------------------------------------------------------------- */
-
-static void repeat(parser *p, uint32_t min, uint32_t max)
-{
-    if (!p->atom)
-        refuse(p, RG_E_INPUT, "a repetition of nothing");
-    rg_groups_repeat(&p->groups, min, max);
-}
 
 static void braces(parser *p)
 {
@@ -188,36 +123,18 @@ static void braces(parser *p)
     int found = rg_braces(p->f, p->s, p->n, &p->at, range);
 
     if (found > 0)
-        repeat(p, range[0], range[1]);
+        rg_notation_repeat(p, range[0], range[1]);
     else if (found == 0)
         refuse(p, RG_E_INPUT, "a '{' that is not {m}, {m,}, {m,n} or {,n}");
 }
 
 static void reference(parser *p, size_t n)
 {
-    const rule *r = find_rule(p, p->s + p->at, n);
+    const rg_named_rule *r = rg_notation_rule(p, p->s + p->at, n);
 
     p->at += n;
     if (r)
-        item(p, r->ref);
-}
-
-/* The bytes of the JSON object here; 0: it does not end. */
-static size_t object_length(const parser *p)
-{
-    size_t depth = 0;
-
-    for (size_t i = 0; p->at + i < p->n; i++) {
-        int c = peek(p, i);
-        if (c == '"')
-            for (i++; peek(p, i) >= 0 && peek(p, i) != '"'; i++)
-                i += peek(p, i) == '\\';
-        depth += c == '{';
-        depth -= c == '}' && depth > 0;
-        if (!depth)
-            return i + 1;
-    }
-    return 0;
+        rg_notation_item(p, r->ref);
 }
 
 static void schema(parser *p)
@@ -229,10 +146,10 @@ static void schema(parser *p)
         p->at += strlen(word);
         while (peek(p, 0) == ' ' || peek(p, 0) == '\t')
             p->at++;
-        n = peek(p, 0) == '{' ? object_length(p) : 0;
+        n = peek(p, 0) == '{' ? rg_notation_object(p) : 0;
     }
     if (n)
-        item(p, rg_schema(p->f, p->s + p->at, n));
+        rg_notation_item(p, rg_schema(p->f, p->s + p->at, n));
     else
         refuse(p, RG_E_INPUT, "a '%' that is not %json and a JSON schema, an object");
     p->at += n;
@@ -250,7 +167,7 @@ static bool part(parser *p)
     case '[': set(p); return true;
     case '.':
         p->at++;
-        item(p, rg_chars_any(p->f, RG_WRITE_UTF8));
+        rg_notation_item(p, rg_chars_any(p->f, RG_WRITE_UTF8));
         return true;
     case '(':
         p->at++;
@@ -269,9 +186,9 @@ static bool part(parser *p)
         rg_groups_bar(&p->groups);
         p->atom = false;
         return true;
-    case '*': p->at++; repeat(p, 0, RG_FOREVER); return true;
-    case '+': p->at++; repeat(p, 1, RG_FOREVER); return true;
-    case '?': p->at++; repeat(p, 0, 1); return true;
+    case '*': p->at++; rg_notation_repeat(p, 0, RG_FOREVER); return true;
+    case '+': p->at++; rg_notation_repeat(p, 1, RG_FOREVER); return true;
+    case '?': p->at++; rg_notation_repeat(p, 0, 1); return true;
     case '{': braces(p); return true;
     case '%': schema(p); return true;
     case '<':
@@ -292,13 +209,13 @@ static void define(parser *p)
 {
     size_t n = name_length(p);
     uint32_t ref = 0, node;
-    rule *r;
+    rg_named_rule *r;
 
     if (!n || !is_head(p, n)) {
         refuse(p, RG_E_INPUT, "want a rule: name ::= ...");
         return;
     }
-    r = find_rule(p, p->s + p->at, n);
+    r = rg_notation_rule(p, p->s + p->at, n);
     if (!r)
         return;
     if (r->defined)
@@ -321,27 +238,14 @@ static void define(parser *p)
 
 uint32_t rg_gbnf(rg_form *f, const char *text, size_t n)
 {
-    parser p = { .f = f, .s = text, .n = n, .names = rg_dict_new(64) };
-    int root = -1;
+    uint32_t root = RG_NEVER;
+    parser p;
 
-    if (!p.names)
-        rg_form_fail(f, RG_E_MEMORY, "out of memory for the rules");
-    rg_groups_init(&p.groups, f);
+    rg_notation_init(&p, f, text, n);
     for (blanks(&p); !f->failed && p.at < n; blanks(&p))
         define(&p);
-    for (uint32_t i = 0; i < p.n_rules && !f->failed; i++)
-        if (!p.rule[i].defined)
-            rg_form_fail(f, RG_E_INPUT, "grammar: rule '%.*s' is used and not defined",
-                    (int)(p.rule[i].n < 100 ? p.rule[i].n : 100),
-                         p.rule[i].name);
-    if (!f->failed) {
-        root = rg_dict_get(p.names, "root", 4);
-        if (root < 0)
-            rg_form_fail(f, RG_E_INPUT, "grammar: there is no rule 'root'");
-    }
-    root = f->failed ? (int)RG_NEVER : (int)p.rule[root].ref;
-    rg_groups_fini(&p.groups);
-    rg_dict_free(p.names);
-    rg_free(p.rule);
-    return (uint32_t)root;
+    if (!f->failed)
+        root = rg_notation_start(&p, "root");
+    rg_notation_fini(&p);
+    return root;
 }

@@ -6,34 +6,17 @@
  * Rules that begin with themselves become repetitions; other left recursion is refused.  As in GBNF, `%json {...}` is a
  * value of a JSON schema.  Greedy matching, priorities and aliases say how a text is read and not which texts there
  * are. */
-#include "base/hash.h"
-#include "base/mem.h"
 #include "base/utf8.h"
-#include "grammar/source.h"
-
-enum { MOST_RULES = 1 << 16 };
-
-typedef struct rule {
-    const char *name;
-    size_t n;
-    uint32_t ref;
-    bool defined;
-} rule;
+#include "grammar/notation.h"
 
 typedef struct parser {
-    rg_form *f;
-    const char *s;
-    size_t n, at;
-    rule *rule;
-    uint32_t n_rules, room;
-    rg_dict *names;
+    rg_notation t;
     uint32_t ignored;   /* any number of what %ignore names: a reference, bound at the end */
     rg_list ignore;
     uint32_t own;       /* the rule that is being read */
     rg_list again;      /* of its alternatives that begin with it: the rest */
-    bool in_rule, atom; /* not in a terminal; the last item can be repeated */
+    bool in_rule;       /* not in a terminal */
     char bracket[RG_SOURCE_DEPTH + 1];
-    rg_groups groups;
 } parser;
 
 /* Terminals that %import common has. */
@@ -69,25 +52,19 @@ static const struct {
 
 static void refuse(parser *p, rg_code code, const char *what)
 {
-    size_t line = 1;
-
-    if (p->f->failed)
-        return;
-    for (size_t i = 0; i < p->at && i < p->n; i++)
-        line += p->s[i] == '\n';
-    rg_form_fail(p->f, code, "grammar, line %zu: %s", line, what);
+    rg_notation_refuse(&p->t, code, what);
 }
 
 static int peek(const parser *p, size_t ahead)
 {
-    return p->at + ahead < p->n ? (unsigned char)p->s[p->at + ahead] : -1;
+    return rg_notation_peek(&p->t, ahead);
 }
 
 static bool starts(const parser *p, const char *with)
 {
     size_t n = strlen(with);
 
-    return p->at <= p->n && p->n - p->at >= n && !memcmp(p->s + p->at, with, n);
+    return p->t.at <= p->t.n && p->t.n - p->t.at >= n && !memcmp(p->t.s + p->t.at, with, n);
 }
 
 static bool is_name(int c)
@@ -106,13 +83,13 @@ static size_t name_length(const parser *p)
 
 static void blanks(parser *p, bool lines)
 {
-    for (;; p->at++) {
+    for (;; p->t.at++) {
         int c = peek(p, 0);
         if (c == '#' || (c == '/' && peek(p, 1) == '/'))
             while (peek(p, 1) >= 0 && peek(p, 1) != '\n')
-                p->at++;
+                p->t.at++;
         else if (c == '\\' && peek(p, 1) == '\n') /* a line that goes on */
-            p->at++;
+            p->t.at++;
         else if (c != ' ' && c != '\t' && c != '\r' && (c != '\n' || !lines))
             return;
     }
@@ -126,40 +103,12 @@ static bool is_terminal(const char *name, size_t n)
     return true;
 }
 
-static rule *find_rule(parser *p, const char *name, size_t n)
-{
-    int at = rg_dict_get(p->names, name, n);
-
-    if (at >= 0)
-        return &p->rule[at];
-    if (p->n_rules == p->room) {
-        uint32_t room = p->room ? 2 * p->room : 32;
-        rule *r = p->n_rules < MOST_RULES ? rg_resize_array(p->rule, room, sizeof *r) : NULL;
-        if (!r) {
-            refuse(p, p->n_rules < MOST_RULES ? RG_E_MEMORY : RG_E_LIMIT, "too many rules, or no memory for them");
-            return NULL;
-        }
-        p->rule = r;
-        p->room = room;
-    }
-    p->rule[p->n_rules] = (rule){ name, n, rg_form_ref(p->f, name, n), false };
-    if (!rg_dict_put(p->names, name, n, (int)p->n_rules))
-        refuse(p, RG_E_MEMORY, "out of memory for the rules");
-    return &p->rule[p->n_rules++];
-}
-
 /* ---- what stands for characters ---------------------------------------------------------------------------------- */
-
-static void item(parser *p, uint32_t id)
-{
-    rg_groups_item(&p->groups, id);
-    p->atom = true;
-}
 
 /* What is read as one piece; in a rule what is ignored may follow it. */
 static void token(parser *p, uint32_t id)
 {
-    item(p, p->in_rule && !p->f->failed ? RG_SEQ(p->f, id, p->ignored) : id);
+    rg_notation_item(&p->t, p->in_rule && !p->t.f->failed ? RG_SEQ(p->t.f, id, p->ignored) : id);
 }
 
 /* A character of a literal, at its first byte. */
@@ -167,21 +116,21 @@ static uint32_t character(parser *p)
 {
     static const char from[] = "nrtfv0\\\"'/", to[] = "\n\r\t\f\v\0\\\"'/";
     uint32_t code = 0;
-    int n = p->at < p->n ? rg_utf8_decode(p->s + p->at, p->n - p->at, &code) : 0, digits;
+    int n = p->t.at < p->t.n ? rg_utf8_decode(p->t.s + p->t.at, p->t.n - p->t.at, &code) : 0, digits;
     const char *found;
 
     if (!n || code == '\n')
         refuse(p, RG_E_INPUT, "a literal (\"...\") that does not end on its line, or is not UTF-8");
-    p->at += n ? (size_t)n : 1;
+    p->t.at += n ? (size_t)n : 1;
     if (code != '\\')
         return code;
     n = peek(p, 0);
-    p->at++;
+    p->t.at++;
     found = n > 0 && n < 128 ? strchr(from, n) : NULL;
     if (found)
         return (unsigned char)to[found - from];
     digits = n == 'x' ? 2 : n == 'u' ? 4 : n == 'U' ? 8 : 0;
-    if (!digits || !rg_hex(p->s, p->n, &p->at, digits, &code) || code > 0x10ffff)
+    if (!digits || !rg_hex(p->t.s, p->t.n, &p->t.at, digits, &code) || code > 0x10ffff)
         refuse(p, RG_E_INPUT, "an escape that is none of \\n \\r \\t \\f \\v \\0 \\\\ \\\" \\xHH \\uHHHH \\UHHHHHHHH");
     return code;
 }
@@ -200,11 +149,11 @@ static uint32_t text_of(parser *p, const rg_list *codes, bool fold)
 
     for (uint32_t i = 0; i < codes->n && fold; i++) {
         rg_chars c = { 0 };
-        either_case(p->f, &c, codes->id[i]);
-        rg_list_add(p->f, &l, rg_chars_node(p->f, &c, RG_WRITE_UTF8));
+        either_case(p->t.f, &c, codes->id[i]);
+        rg_list_add(p->t.f, &l, rg_chars_node(p->t.f, &c, RG_WRITE_UTF8));
         rg_chars_fini(&c);
     }
-    made = fold ? rg_form_seq(p->f, l.id, l.n) : rg_chars_text(p->f, codes->id, codes->n, RG_WRITE_UTF8);
+    made = fold ? rg_form_seq(p->t.f, l.id, l.n) : rg_chars_text(p->t.f, codes->id, codes->n, RG_WRITE_UTF8);
     rg_list_fini(&l);
     return made;
 }
@@ -216,22 +165,22 @@ static void literal(parser *p)
     rg_chars c = { 0 };
     bool fold;
 
-    for (p->at++; !p->f->failed && peek(p, 0) != '"';)
-        rg_list_add(p->f, &codes, character(p));
-    p->at++;
+    for (p->t.at++; !p->t.f->failed && peek(p, 0) != '"';)
+        rg_list_add(p->t.f, &codes, character(p));
+    p->t.at++;
     fold = peek(p, 0) == 'i' && !is_name(peek(p, 1));
-    p->at += fold;
+    p->t.at += fold;
     if (starts(p, "..\"")) {
-        for (p->at += 3; !p->f->failed && peek(p, 0) != '"';)
-            rg_list_add(p->f, &last, character(p));
-        p->at++;
-        if (!p->f->failed && (codes.n != 1 || last.n != 1 || fold || last.id[0] < codes.id[0]))
+        for (p->t.at += 3; !p->t.f->failed && peek(p, 0) != '"';)
+            rg_list_add(p->t.f, &last, character(p));
+        p->t.at++;
+        if (!p->t.f->failed && (codes.n != 1 || last.n != 1 || fold || last.id[0] < codes.id[0]))
             refuse(p, RG_E_INPUT, "a range that is not of two characters in their order (\"a\"..\"z\")");
-        if (!p->f->failed)
-            rg_chars_add(p->f, &c, codes.id[0], last.id[0]);
-        if (!p->f->failed)
-            token(p, rg_chars_node(p->f, &c, RG_WRITE_UTF8));
-    } else if (!p->f->failed) {
+        if (!p->t.f->failed)
+            rg_chars_add(p->t.f, &c, codes.id[0], last.id[0]);
+        if (!p->t.f->failed)
+            token(p, rg_chars_node(p->t.f, &c, RG_WRITE_UTF8));
+    } else if (!p->t.f->failed) {
         token(p, text_of(p, &codes, fold));
     }
     rg_chars_fini(&c);
@@ -242,66 +191,46 @@ static void literal(parser *p)
 /* /.../flags */
 static void regex(parser *p)
 {
-    size_t from = ++p->at, n;
+    size_t from = ++p->t.at, n;
     bool in_class = false, fold = false, all = false;
 
     while (peek(p, 0) >= 0 && peek(p, 0) != '\n' && (in_class || peek(p, 0) != '/')) {
         in_class = peek(p, 0) == '[' || (in_class && peek(p, 0) != ']');
-        p->at += peek(p, 0) == '\\' && peek(p, 1) >= 0 ? 2 : 1;
+        p->t.at += peek(p, 0) == '\\' && peek(p, 1) >= 0 ? 2 : 1;
     }
-    n = p->at - from;
+    n = p->t.at - from;
     if (peek(p, 0) != '/')
         refuse(p, RG_E_INPUT, "a regular expression (/.../) that does not end on its line");
-    for (p->at++; is_name(peek(p, 0)); p->at++) {
+    for (p->t.at++; is_name(peek(p, 0)); p->t.at++) {
         fold |= peek(p, 0) == 'i';
         all |= peek(p, 0) == 's';
         if (!strchr("ismul", peek(p, 0)))
             refuse(p, RG_E_UNSUPPORTED, "a flag of a regular expression that is none of i, s, m, u, l");
     }
-    if (!p->f->failed)
-        token(p, rg_pattern_flags(p->f, p->s + from, n, fold, all));
-}
-
-/* The bytes of the JSON object here; 0: it does not end. */
-static size_t object_length(const parser *p)
-{
-    size_t depth = 0;
-
-    for (size_t i = 0; p->at + i < p->n; i++) {
-        int c = peek(p, i);
-        if (c == '"')
-            for (i++; peek(p, i) >= 0 && peek(p, i) != '"'; i++)
-                i += peek(p, i) == '\\';
-        depth += c == '{';
-        depth -= c == '}' && depth > 0;
-        if (!depth)
-            return i + 1;
-    }
-    return 0;
+    if (!p->t.f->failed)
+        token(p, rg_pattern_flags(p->t.f, p->t.s + from, n, fold, all));
 }
 
 static void schema(parser *p)
 {
     size_t n;
 
-    p->at += strlen("%json");
+    p->t.at += strlen("%json");
     blanks(p, false);
-    n = peek(p, 0) == '{' ? object_length(p) : 0;
+    n = peek(p, 0) == '{' ? rg_notation_object(&p->t) : 0;
     if (n)
-        token(p, rg_schema(p->f, p->s + p->at, n));
+        token(p, rg_schema(p->t.f, p->t.s + p->t.at, n));
     else
         refuse(p, RG_E_INPUT, "a %json without a JSON schema, an object");
-    p->at += n;
+    p->t.at += n;
 }
 
 /* ---- rules ------------------------------------------------------------------------------------------------------- */
 
 static void repeat(parser *p, uint32_t min, uint32_t max)
 {
-    if (!p->atom)
-        refuse(p, RG_E_INPUT, "a repetition of nothing");
-    rg_groups_repeat(&p->groups, min, max);
-    p->atom = false;
+    rg_notation_repeat(&p->t, min, max);
+    p->t.atom = false;
 }
 
 /* ~n or ~n..m, or {n,m} */
@@ -311,20 +240,20 @@ static void times(parser *p)
     bool first = true;
 
     if (peek(p, 0) == '{') {
-        if (rg_braces(p->f, p->s, p->n, &p->at, range) > 0)
+        if (rg_braces(p->t.f, p->t.s, p->t.n, &p->t.at, range) > 0)
             repeat(p, range[0], range[1]);
         else
             refuse(p, RG_E_UNSUPPORTED, "a '{' that is no repetition {m}, {m,} or {m,n}: templates are not supported");
         return;
     }
-    for (p->at++; first || starts(p, ".."); first = false) {
-        size_t from = p->at += first ? 0 : 2;
+    for (p->t.at++; first || starts(p, ".."); first = false) {
+        size_t from = p->t.at += first ? 0 : 2;
         uint64_t v = 0;
         blanks(p, false);
-        from = p->at;
-        for (; peek(p, 0) >= '0' && peek(p, 0) <= '9'; p->at++)
+        from = p->t.at;
+        for (; peek(p, 0) >= '0' && peek(p, 0) <= '9'; p->t.at++)
             v = v < RG_REPEAT_MIN ? v * 10 + (uint64_t)(peek(p, 0) - '0') : v;
-        if (p->at == from || v > RG_REPEAT_MIN)
+        if (p->t.at == from || v > RG_REPEAT_MIN)
             refuse(p, RG_E_INPUT, "a repetition that is not ~n or ~n..m, of numbers up to 2^20");
         if (first)
             range[0] = (uint32_t)v;
@@ -334,22 +263,22 @@ static void times(parser *p)
     }
     if (range[1] < range[0])
         refuse(p, RG_E_INPUT, "a repetition whose bounds are in the wrong order");
-    if (!p->f->failed)
+    if (!p->t.f->failed)
         repeat(p, range[0], range[1]);
 }
 
 static void reference(parser *p, size_t n)
 {
-    const char *name = p->s + p->at;
-    const rule *r = find_rule(p, name, n);
+    const char *name = p->t.s + p->t.at;
+    const rg_named_rule *r = rg_notation_rule(&p->t, name, n);
 
-    p->at += n;
+    p->t.at += n;
     if (!r)
         return;
     if (is_terminal(name, n))
         token(p, r->ref);
     else if (p->in_rule)
-        item(p, r->ref);
+        rg_notation_item(&p->t, r->ref);
     else
         refuse(p, RG_E_INPUT, "a terminal (upper case) that refers to a rule (lower case)");
 }
@@ -357,39 +286,39 @@ static void reference(parser *p, size_t n)
 /* The present alternative ends.  One of the rule itself that begins with the rule is kept apart. */
 static void bar(parser *p)
 {
-    rg_list *items = &p->groups.level[p->groups.depth].items;
+    rg_list *items = &p->t.groups.level[p->t.groups.depth].items;
 
-    if (p->groups.depth == 0 && items->n && items->id[0] == p->own) {
+    if (p->t.groups.depth == 0 && items->n && items->id[0] == p->own) {
         if (items->n > 1)
-            rg_list_add(p->f, &p->again, rg_form_seq(p->f, items->id + 1, items->n - 1));
+            rg_list_add(p->t.f, &p->again, rg_form_seq(p->t.f, items->id + 1, items->n - 1));
         items->n = 0;
-        rg_groups_item(&p->groups, RG_NEVER);
+        rg_groups_item(&p->t.groups, RG_NEVER);
     }
-    rg_groups_bar(&p->groups);
-    p->atom = false;
+    rg_groups_bar(&p->t.groups);
+    p->t.atom = false;
 }
 
 static void open_bracket(parser *p)
 {
-    rg_groups_open(&p->groups);
-    p->bracket[p->groups.depth] = (char)peek(p, 0);
-    p->at++;
-    p->atom = false;
+    rg_groups_open(&p->t.groups);
+    p->bracket[p->t.groups.depth] = (char)peek(p, 0);
+    p->t.at++;
+    p->t.atom = false;
 }
 
 static void close_bracket(parser *p)
 {
     char closes = peek(p, 0) == ')' ? '(' : '[';
 
-    if (p->groups.depth == 0 || p->bracket[p->groups.depth] != closes) {
+    if (p->t.groups.depth == 0 || p->bracket[p->t.groups.depth] != closes) {
         refuse(p, RG_E_INPUT, "a ')' or ']' without its '(' or '['");
         return;
     }
-    rg_groups_close(&p->groups);
-    p->atom = true;
-    p->at++;
+    rg_groups_close(&p->t.groups);
+    p->t.atom = true;
+    p->t.at++;
     if (closes == '[')
-        rg_groups_repeat(&p->groups, 0, 1);
+        rg_groups_repeat(&p->t.groups, 0, 1);
 }
 
 /* One part of a right side; false: the rule ends here. */
@@ -411,28 +340,28 @@ static bool part(parser *p)
     case ')':
     case ']': close_bracket(p); return true;
     case '|':
-        p->at++;
+        p->t.at++;
         bar(p);
         return true;
-    case '*': p->at++; repeat(p, 0, RG_FOREVER); return true;
-    case '+': p->at++; repeat(p, 1, RG_FOREVER); return true;
-    case '?': p->at++; repeat(p, 0, 1); return true;
+    case '*': p->t.at++; repeat(p, 0, RG_FOREVER); return true;
+    case '+': p->t.at++; repeat(p, 1, RG_FOREVER); return true;
+    case '?': p->t.at++; repeat(p, 0, 1); return true;
     case '~':
     case '{': times(p); return true;
     default: break;
     }
     if (starts(p, "->")) { /* the name of an alternative */
-        p->at += 2;
+        p->t.at += 2;
         blanks(p, false);
-        p->at += name_length(p);
+        p->t.at += name_length(p);
     } else if (starts(p, "%json")) {
         schema(p);
     } else if (c == '\n') {
-        size_t had = p->at;
+        size_t had = p->t.at;
         blanks(p, true);
-        if (p->groups.depth || peek(p, 0) == '|')
+        if (p->t.groups.depth || peek(p, 0) == '|')
             return true;
-        p->at = had;
+        p->t.at = had;
         return false;
     } else {
         refuse(p, RG_E_INPUT, "a character that begins nothing");
@@ -445,35 +374,35 @@ static uint32_t right_side(parser *p)
 {
     uint32_t made;
 
-    p->atom = false;
+    p->t.atom = false;
     p->again.n = 0;
-    for (blanks(p, false); !p->f->failed && part(p);)
+    for (blanks(p, false); !p->t.f->failed && part(p);)
         blanks(p, false);
-    if (!p->f->failed && p->groups.depth)
+    if (!p->t.f->failed && p->t.groups.depth)
         refuse(p, RG_E_INPUT, "a '(' or '[' without its ')' or ']'");
-    if (p->f->failed)
+    if (p->t.f->failed)
         return RG_NEVER;
     bar(p);
-    p->groups.level[0].items.n = 0;
-    made = rg_form_alt(p->f, p->groups.level[0].alternatives.id, p->groups.level[0].alternatives.n);
-    p->groups.level[0].alternatives.n = 0;
+    p->t.groups.level[0].items.n = 0;
+    made = rg_form_alt(p->t.f, p->t.groups.level[0].alternatives.id, p->t.groups.level[0].alternatives.n);
+    p->t.groups.level[0].alternatives.n = 0;
     if (p->again.n) {
-        uint32_t rest = rg_form_alt(p->f, p->again.id, p->again.n);
-        made = RG_SEQ(p->f, made, rg_form_rep(p->f, rest, 0, RG_FOREVER));
+        uint32_t rest = rg_form_alt(p->t.f, p->again.id, p->again.n);
+        made = RG_SEQ(p->t.f, made, rg_form_rep(p->t.f, rest, 0, RG_FOREVER));
     }
     return made;
 }
 
 static void define(parser *p)
 {
-    rule *r;
+    rg_named_rule *r;
     size_t n;
     uint32_t made;
 
     while (peek(p, 0) == '?' || peek(p, 0) == '!')
-        p->at++;
+        p->t.at++;
     n = name_length(p);
-    r = n && !(peek(p, 0) >= '0' && peek(p, 0) <= '9') ? find_rule(p, p->s + p->at, n) : NULL;
+    r = n && !(peek(p, 0) >= '0' && peek(p, 0) <= '9') ? rg_notation_rule(&p->t, p->t.s + p->t.at, n) : NULL;
     if (!r) {
         refuse(p, RG_E_INPUT, "want a rule (name: ...), a terminal (NAME: ...), %import or %ignore");
         return;
@@ -483,19 +412,19 @@ static void define(parser *p)
     r->defined = true;
     p->own = r->ref;
     p->in_rule = !is_terminal(r->name, r->n);
-    p->at += n;
+    p->t.at += n;
     if (peek(p, 0) == '.') /* a priority */
-        for (p->at++; is_name(peek(p, 0)) || peek(p, 0) == '-';)
-            p->at++;
+        for (p->t.at++; is_name(peek(p, 0)) || peek(p, 0) == '-';)
+            p->t.at++;
     blanks(p, false);
     if (peek(p, 0) == '[' || peek(p, 0) == '{')
         refuse(p, RG_E_UNSUPPORTED, "attributes (name[...]) and templates (name{...}) are not supported");
     else if (peek(p, 0) != ':')
         refuse(p, RG_E_INPUT, "want a ':' after a rule's name");
-    p->at++;
-    made = p->f->failed ? RG_NEVER : right_side(p);
-    if (!p->f->failed)
-        rg_form_bind(p->f, p->own, made);
+    p->t.at++;
+    made = p->t.f->failed ? RG_NEVER : right_side(p);
+    if (!p->t.f->failed)
+        rg_form_bind(p->t.f, p->own, made);
 }
 
 /* ---- directives -------------------------------------------------------------------------------------------------- */
@@ -504,30 +433,30 @@ static void import_one(parser *p, const char *name, size_t n)
 {
     const char *as = name;
     size_t n_as = n, i = 0;
-    rule *r;
+    rg_named_rule *r;
 
     blanks(p, false);
     if (starts(p, "->")) {
-        p->at += 2;
+        p->t.at += 2;
         blanks(p, false);
-        as = p->s + p->at;
+        as = p->t.s + p->t.at;
         n_as = name_length(p);
-        p->at += n_as;
+        p->t.at += n_as;
     }
     while (i < RG_LEN(common) && (strlen(common[i].name) != n || memcmp(common[i].name, name, n) != 0))
         i++;
     if (i == RG_LEN(common)) {
-        rg_form_fail(p->f, RG_E_UNSUPPORTED, "grammar: %%import of '%.*s', which is no terminal of common",
+        rg_form_fail(p->t.f, RG_E_UNSUPPORTED, "grammar: %%import of '%.*s', which is no terminal of common",
                      (int)(n < 100 ? n : 100), name);
         return;
     }
-    r = n_as ? find_rule(p, as, n_as) : NULL;
+    r = n_as ? rg_notation_rule(&p->t, as, n_as) : NULL;
     if (!r || r->defined) {
         refuse(p, RG_E_INPUT, "an import without a name, or of one that has been defined before");
         return;
     }
     r->defined = true;
-    rg_form_bind(p->f, r->ref, rg_pattern(p->f, common[i].pattern, strlen(common[i].pattern), RG_WRITE_UTF8, true));
+    rg_form_bind(p->t.f, r->ref, rg_pattern(p->t.f, common[i].pattern, strlen(common[i].pattern), RG_WRITE_UTF8, true));
 }
 
 /* %import common.NAME, %import common.NAME -> OTHER, %import common (NAME, NAME) */
@@ -540,7 +469,7 @@ static void import(parser *p)
         refuse(p, RG_E_UNSUPPORTED, "an %import of other than common");
         return;
     }
-    p->at += strlen("common");
+    p->t.at += strlen("common");
     blanks(p, false);
     list = peek(p, 0) == '(';
     if (!list && peek(p, 0) != '.')
@@ -548,25 +477,25 @@ static void import(parser *p)
     do {
         const char *name;
         size_t n;
-        p->at++;
+        p->t.at++;
         blanks(p, list);
-        name = p->s + p->at;
+        name = p->t.s + p->t.at;
         n = name_length(p);
-        p->at += n;
-        if (!p->f->failed)
+        p->t.at += n;
+        if (!p->t.f->failed)
             import_one(p, name, n);
         blanks(p, list);
-    } while (list && peek(p, 0) == ',' && !p->f->failed);
+    } while (list && peek(p, 0) == ',' && !p->t.f->failed);
     if (list && peek(p, 0) != ')')
         refuse(p, RG_E_INPUT, "a list of imports without its ')'");
-    p->at += list;
+    p->t.at += list;
 }
 
 static void ignore(parser *p)
 {
     p->in_rule = false;
     p->own = RG_NEVER;
-    rg_list_add(p->f, &p->ignore, right_side(p));
+    rg_list_add(p->t.f, &p->ignore, right_side(p));
 }
 
 static void directive(parser *p)
@@ -578,7 +507,7 @@ static void directive(parser *p)
 
     for (size_t i = 0; i < RG_LEN(known); i++)
         if (starts(p, known[i].name) && !is_name(peek(p, strlen(known[i].name)))) {
-            p->at += strlen(known[i].name);
+            p->t.at += strlen(known[i].name);
             known[i].read(p);
             return;
         }
@@ -587,32 +516,24 @@ static void directive(parser *p)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-/* Check that all that is used is defined; the node of the whole answer. */
+/* The node of the whole answer. */
 static uint32_t finish(parser *p)
 {
-    int start = rg_dict_get(p->names, "start", 5);
-    uint32_t ignored;
+    const uint32_t start = rg_notation_start(&p->t, "start");
+    const rg_list *l = &p->ignore;
 
-    for (uint32_t i = 0; i < p->n_rules && !p->f->failed; i++)
-        if (!p->rule[i].defined)
-            rg_form_fail(p->f, RG_E_INPUT, "grammar: '%.*s' is used and not defined",
-                         (int)(p->rule[i].n < 100 ? p->rule[i].n : 100), p->rule[i].name);
-    if (!p->f->failed && start < 0)
-        rg_form_fail(p->f, RG_E_INPUT, "grammar: there is no rule 'start'");
-    ignored = p->ignore.n ? rg_form_rep(p->f, rg_form_alt(p->f, p->ignore.id, p->ignore.n), 0, RG_FOREVER) : RG_EMPTY;
-    rg_form_bind(p->f, p->ignored, ignored);
-    return p->f->failed ? RG_NEVER : RG_SEQ(p->f, p->ignored, p->rule[start].ref);
+    rg_form_bind(p->t.f, p->ignored,
+                 l->n ? rg_form_rep(p->t.f, rg_form_alt(p->t.f, l->id, l->n), 0, RG_FOREVER) : RG_EMPTY);
+    return p->t.f->failed ? RG_NEVER : RG_SEQ(p->t.f, p->ignored, start);
 }
 
 uint32_t rg_lark(rg_form *f, const char *text, size_t n)
 {
-    parser p = { .f = f, .s = text, .n = n, .names = rg_dict_new(64), .ignored = rg_form_ref(f, "%ignore", 7) };
+    parser p = { .ignored = rg_form_ref(f, "%ignore", 7) };
     uint32_t made = RG_NEVER;
 
-    if (!p.names)
-        rg_form_fail(f, RG_E_MEMORY, "out of memory for the rules");
-    rg_groups_init(&p.groups, f);
-    for (blanks(&p, true); !f->failed && p.at < n; blanks(&p, true)) {
+    rg_notation_init(&p.t, f, text, n);
+    for (blanks(&p, true); !f->failed && p.t.at < n; blanks(&p, true)) {
         if (peek(&p, 0) == '%')
             directive(&p);
         else
@@ -620,10 +541,8 @@ uint32_t rg_lark(rg_form *f, const char *text, size_t n)
     }
     if (!f->failed)
         made = finish(&p);
-    rg_groups_fini(&p.groups);
+    rg_notation_fini(&p.t);
     rg_list_fini(&p.ignore);
     rg_list_fini(&p.again);
-    rg_dict_free(p.names);
-    rg_free(p.rule);
     return made;
 }
