@@ -552,6 +552,7 @@ static void look_on(const char *model, const char *name, int layer, const char *
     hidden_states_are_the_goldens(o, golden);
     statistics_are_those_seen(o, read_by, &t.m->config.routing);
     test_rig_close(&rig);
+    rg_watch_fini(&o->watch);
     test_model_close(&t);
     rg_act_stats_free(o->stats);
     rg_checkpoint_close(golden);

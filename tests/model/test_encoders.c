@@ -245,6 +245,7 @@ static void equals(const char *name, const char *path, const golden *g, bool mai
             free(first);
             first = full.states;
             test_rig_close(&j.rig);
+            rg_watch_fini(&j.watch);
             test_model_close(&j.model);
         }
     }

@@ -249,6 +249,7 @@ static void watch_steps(const test_model *t, watching *w)
     for (int i = 0; i < 4; i++)
         step(&have, 1);
     close_run(&have);
+    rg_watch_fini(&w->watch);
 }
 
 /* Those who look at values do not see how guesses are made. */

@@ -196,6 +196,7 @@ static void compute(golden *out, const golden *like, const test_model *t, const 
         rg_seq_free(j->rig.states, q);
     }
     test_rig_close(&j->rig);
+    rg_watch_fini(&j->watch);
     free(j);
 }
 

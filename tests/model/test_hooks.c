@@ -102,6 +102,7 @@ static void compute(seen *s, const test_model *t)
     test_rig_step(&rig, &(test_feed){ .seq = q, .ids = ids, .n = N }, 1, keep, s);
     rg_seq_free(rig.states, q);
     test_rig_close(&rig);
+    rg_watch_fini(&watch);
 }
 
 static void hooks_stand_in_for_the_usual(void **state)
