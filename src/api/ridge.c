@@ -59,7 +59,7 @@ struct rg_engine {
     struct {
         rg_grammar_vocab *vocab; /* NULL until the first grammar, as is cache */
         rg_grammar_cache *cache;
-    } grammars[2];               /* of answers without marks, and of those that show them */
+    } grammars[2];               /* [0] for answers that hide special tokens, [1] for answers that show them */
     rg_breaker_texts *breakers; /* NULL without a tokenizer */
     pthread_mutex_t grammar_lock;
     bool lock_made;

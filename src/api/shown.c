@@ -5,13 +5,13 @@
 
 #include "base/mem.h"
 
-/* The text that an id shows from now on, if it is one of those that are to be shown and shows nothing yet. */
+/* The text that a special token shows from now on, if it is on the list and shows nothing yet. */
 static rg_string added_text(const rg_tokenizer *t, const bool *shown, int32_t id)
 {
     return shown[id] ? rg_tokenizer_piece(t, id) : (rg_string){ "", 0 };
 }
 
-/* The texts of one place, with those that are added.  False: no memory. */
+/* Copy the texts of one place and add the new ones.  False: no memory. */
 static bool copy_place(rg_shown *s, const rg_tokenizer *t, const bool *shown, int place)
 {
     const rg_spelling *from = rg_tokenizer_spelling(t);

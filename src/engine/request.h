@@ -137,11 +137,11 @@ struct rg_request {
     int32_t *tokens;         /* prompt and output of each sample in turn, contiguous */
     size_t row;              /* ids of one sample in it */
     int32_t n_branches;      /* samples that are written */
-    int32_t n_ending;        /* samples that end, and the request with them: all that are written, or those told */
+    int32_t n_ending;        /* samples that end (all, or the told ones); the request ends with the last of them */
     int32_t n_seqs;          /* sequences of a sample, 2 if one is computed beside the other */
     bool is_scratch;         /* they keep nothing from step to step */
     bool sees_ahead;         /* its rows see rows after them: what it gives is never computed row by row */
-    bool is_told;            /* the samples' ids are those that are told, and no more those of their state */
+    bool is_told;            /* the samples now hold the ids that are told, not the ids that their state was made of */
     int32_t max_draft;       /* nodes of a draft; 0: it is not drafted for */
     rg_mailbox mail;
     rg_request_texts texts;

@@ -12,7 +12,7 @@
 enum {
     ARENA_BYTES = 32 << 20,
     FILLED_VALUES = 1 << 19, /* of the arena, before each time; */
-    KNOWN_VALUES = 1 << 14,  /* of which these are drawn and the rest are copies */
+    KNOWN_VALUES = 1 << 14,  /* are drawn, the rest are copies of them */
     LEAST_TURNS = 3, LONG_TURNS = 2, MOST_TURNS = 100,
     EMPTY_STEPS = 50,
     OTHERS = 16,

@@ -41,7 +41,7 @@ struct rg_op_bench {
     size_t used_bytes;     /* what the case takes of it */
     uint64_t (*stamp)[2];  /* [n_threads * turns] when a thread began and ended one */
     rg_placed *placed;     /* the matrix; */
-    rg_placed **copies;    /* [n_copies] others of the same values, of which every turn reads the next; NULL: none */
+    rg_placed **copies;    /* [n_copies] the same values at other places: each turn reads the next copy; NULL: none */
     int n_copies, next_copy;
     rg_state_memory *state; /* of the batch; NULL: not needed yet */
     size_t block_bytes;    /* of state */

@@ -15,7 +15,7 @@ typedef struct rg_backend rg_backend;
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
-/* What is to be kept: groups of blocks, and what of the layers lies in a block.  Borrowed for the call. */
+/* What a state keeps: groups of blocks, and the layers' K/V and buffers that lie in a block.  Borrowed for the call. */
 typedef struct rg_state_shape {
     int n_groups;
     size_t block_bytes[RG_MAX_GROUPS];
@@ -117,8 +117,8 @@ struct rg_backend {
      * tables. */
     void (*state_close)(rg_state_memory *m, const int32_t *const tables[RG_MAX_GROUPS], int32_t block);
 
-    /* True if it can compute every operation of this step, of which only text, model and batch are looked at; *bytes is
-     * raised to the memory that its activations take.  False and *err: what it cannot.  Computes nothing. */
+    /* True if it can compute every operation of this step; *bytes is raised to the memory that its activations take.
+     * It reads only text, model and batch of the step and computes nothing.  False and *err: what it cannot compute. */
     bool (*measure)(const rg_backend *b, const rg_step *step, size_t *bytes, rg_error *err);
     /* NULL and *err: no memory. */
     rg_lane *(*open)(const rg_backend *b, const rg_lane_options *o, rg_error *err);

@@ -14,7 +14,7 @@ static bool takes(const rg_params *p, const rg_request_model *m)
     return m->diffusion;
 }
 
-/* Positions of a block at most, of which logits may be wanted in one evaluation. */
+/* Most positions of a block: one evaluation may want logits of all of them. */
 static int32_t block_of(const rg_diffusion_params *p, int32_t sees, int32_t n_tokens)
 {
     if (sees != RG_SEES_ALL)

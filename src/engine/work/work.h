@@ -23,7 +23,7 @@ typedef struct rg_work_step rg_work_step; /* work/step.h */
 typedef struct rg_work_shape {
     size_t row;          /* ids of one sample, its prompt included */
     int32_t n_branches;  /* samples that are written */
-    int32_t n_ending;    /* those that end, and the request with them */
+    int32_t n_ending;    /* samples that end; the request ends with the last of them */
     int32_t max_draft;   /* nodes of a draft; 0: it is not drafted for */
 } rg_work_shape;
 
