@@ -146,7 +146,7 @@ static bool find_live(const table *t, uint8_t *live)
 /* Classes with equal columns are one. */
 static void find_classes(const table *t, rg_dfa *d, uint8_t of[256])
 {
-    uint8_t first[256]; /* the first of those that are one */
+    uint8_t first[256]; /* of each new class: one of the old classes that it stands for */
 
     d->n_classes = 0;
     for (uint32_t c = 0; c < t->n_classes; c++) {

@@ -34,7 +34,8 @@
 #define DAYS "(?:" N "D|" N "M(?:" N "D)?|" N "Y(?:" N "M(?:" N "D)?)?)"
 #define HOURS "(?:" N "H(?:" N "M(?:" N "S)?)?|" N "M(?:" N "S)?|" N "S)"
 
-/* Of regular expressions those that every dialect takes: groups two deep, no lookaround, no reference back. */
+/* The patterns below use only what every dialect of regular expressions takes: groups two deep, no lookaround, no
+ * reference back. */
 #define R_CHAR "(?:[A-Za-z0-9_ ,:;=!@#%&<>/\"'~`-]|\\\\[dDwWsS.*+?^$()\\[\\]{}|/\\\\-]|\\.)"
 #define R_SET "\\[\\^?(?:[A-Za-z0-9_]|[A-Za-z]-z|0-9|\\\\[dws.\\\\-])+\\]"
 #define R_TIMES "(?:[*+?]|\\{[1-9]\\d?\\}|\\{[0-9],[1-9]\\d\\})?"

@@ -9,7 +9,7 @@
 
 /* ---- strings written in the one way ------------------------------------------------------------------------------ */
 
-#define KEYS ((1ULL << RG_OBJECT_ANY_ORDER) - 1) /* of a frame's data: those that have been */
+#define KEYS ((1ULL << RG_OBJECT_ANY_ORDER) - 1) /* bits of a frame's data: the keys that were written */
 
 enum { TEXT = RG_LEX_TEXT, ESCAPE, U, U0, U00, U000, U001, C1, C2, C3, E0, ED, F0, F4, N_LEX };
 
@@ -396,7 +396,7 @@ static uint32_t next_of(uint64_t data)
     return (uint32_t)(data & 0xffffff);
 }
 
-/* The keys that must come, by those that have been; of an object without an order. */
+/* The keys that an object without an order must have, given the keys that were written. */
 static uint64_t required_of(const rg_object *o, uint64_t data)
 {
     uint64_t all = o->required;

@@ -31,7 +31,7 @@ typedef struct rg_key_node {
 typedef struct rg_prop {
     uint32_t value; /* all that follows the key, up to the comma or the brace */
     bool required;
-    uint64_t needs; /* keys without an order: those that must be there if this one is */
+    uint64_t needs; /* in an object without an order: the keys that must be there too if this key is */
     bool never;     /* no value is possible: the key must not be used as another key either */
 } rg_prop;
 

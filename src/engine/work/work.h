@@ -139,7 +139,7 @@ bool rg_rowwise_waits_to_fork(const rg_request *r, int i);
 rg_work_rows rg_rowwise_rows(const rg_request *r, int i);
 int32_t rg_rowwise_n_left(const rg_request *r, int i);
 
-/* ---- and those that end with their prompt, which a model may compute whole (work.c) ---- */
+/* ---- what kinds share that end with their prompt; a model may compute it whole (work.c) ---- */
 
 bool rg_prompt_work_check(const rg_params *p, const rg_request_model *m, rg_error *err);
 rg_work_shape rg_prompt_work_shape(const rg_params *p, const rg_request_model *m);
