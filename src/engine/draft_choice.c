@@ -304,24 +304,39 @@ static bool is_covered(const rg_draft_choice *c, const prices *p, const choosing
     return (known || x->more_s > unseen_s ? x->more_s : unseen_s) <= c->credit_s;
 }
 
-/* The depth, over all answers, with which the step is expected to do best; 0: without drafts. */
+/* The deepest that some answer's first choice goes. */
+static int32_t deepest_of(const choosing *of)
+{
+    int32_t deepest = 0;
+
+    for (int32_t i = 0; i < of->n; i++)
+        if (of->answers[i].n && of->answers[i].depth[0] > deepest)
+            deepest = of->answers[i].depth[0];
+    return deepest;
+}
+
+/* The depth, over all answers, with which the step is expected to do best; 0: without drafts.  Deeper drafts take
+ * longer, so that none is worked out behind one that the credit does not cover: mostly the first. */
 static int32_t best_limit(rg_draft_choice *c, const rg_step_time *t, const rg_step_load *load, const choosing *of,
                           int32_t max_rows, bool may_try)
 {
     prices p = prices_of(c, t, load, of);
-    int32_t depth = 0;
+    int32_t depth = 0, deepest;
+    double rate;
 
     for (int32_t i = 0; i < of->n; i++)
         rank(c, &of->answers[i], of->drafters, of->n_drafters, &p, of->n);
-    c->plain_rate = p.plain_rate;
-    c->rate = CLEARLY * p.plain_rate;
-    for (int32_t k = 1; k <= RG_CHOICE_DEPTH; k++) {
+    rate = CLEARLY * p.plain_rate;
+    deepest = deepest_of(of);
+    for (int32_t k = 1; k <= deepest; k++) {
         plan x = plan_for(c, t, load, &p, of, k);
         bool known = rg_step_time_knows(t, x.load.n_rows);
 
-        if (x.n_rows && x.n_rows <= max_rows && (known || may_try) && x.rate > c->rate &&
-            is_covered(c, &p, of, &x, known)) {
-            c->rate = x.rate;
+        c->n_plans++;
+        if (x.n_rows > max_rows || x.more_s > c->credit_s)
+            break;
+        if ((known || may_try) && x.rate > rate && is_covered(c, &p, of, &x, known)) {
+            rate = x.rate;
             c->tried = !known;
             depth = k;
         }
@@ -367,7 +382,7 @@ void rg_draft_choose(rg_draft_choice *c, const rg_step_time *t, const rg_step_lo
     choose_none(answers, n);
     c->tried = false;
     c->n_steps++;
-    if (n < 1 || needs_plain(c, measured_of(c, n)) || !rg_step_time_knows(t, load->n_rows))
+    if (n < 1 || c->credit_s <= 0 || needs_plain(c, measured_of(c, n)) || !rg_step_time_knows(t, load->n_rows))
         return;
     lost = has_lost(measured_of(c, n));
     depth = best_limit(c, t, load, &of, max_rows, may_try);
@@ -377,7 +392,6 @@ void rg_draft_choose(rg_draft_choice *c, const rg_step_time *t, const rg_step_lo
     if (!depth || (lost && !may_try)) {
         choose_none(answers, n);
         c->tried = false;
-        c->rate = c->plain_rate;
         if (may_try && !depth)
             try_one(c, t, load, &of, max_rows);
     }

@@ -62,10 +62,9 @@ typedef struct rg_draft_choice {
     rg_draft_measured measured[RG_STEP_SIZES]; /* by the power of two of answers */
     rg_draft_record overall[RG_CHOICE_DRAFTERS];
     int64_t n_steps, last_try, pause; /* pause: steps until the next try; longer while tries only lose */
+    int64_t n_plans;                  /* worked out so far: depths for a step, its cost and its ids */
     double credit_s;                  /* seconds that drafts may lose; below 0: they have lost more already */
-    /* Of the latest step with answers that take drafts: ids a second that were expected, with and without. */
-    double rate, plain_rate;
-    bool tried; /* it was one that is not known to pay */
+    bool tried; /* the latest step took drafts that are not known to pay */
 } rg_draft_choice;
 
 void rg_draft_choice_init(rg_draft_choice *c);

@@ -39,15 +39,6 @@ static double first_guess(int size)
     return FIRST_FEW + (FIRST_MANY - FIRST_FEW) * size / (RG_STEP_SIZES - 1);
 }
 
-void rg_step_time_init(rg_step_time *t, const rg_step_facts *facts, const rg_step_roofs *roofs)
-{
-    memset(t, 0, sizeof *t);
-    t->facts = *facts;
-    t->roofs = *roofs;
-    for (int i = 0; i < RG_STEP_SIZES; i++)
-        t->efficiency[i] = first_guess(i);
-}
-
 static bool is_known(const rg_step_time *t)
 {
     return t->roofs.bytes_s > 0;
@@ -79,6 +70,27 @@ static double roof_s(const rg_step_time *t, const rg_step_load *load)
     return rg_step_limit_s(t, load) + t->facts.fixed_s;
 }
 
+/* They are asked for in every step, and change with the limits alone. */
+static void find_plain_roofs(rg_step_time *t)
+{
+    for (int i = 0; i < RG_STEP_SIZES; i++) {
+        rg_step_load load = { 0 };
+
+        rg_step_load_add(&load, &t->facts, 0, (int32_t)1 << i, 1);
+        t->plain_roof_s[i] = roof_s(t, &load);
+    }
+}
+
+void rg_step_time_init(rg_step_time *t, const rg_step_facts *facts, const rg_step_roofs *roofs)
+{
+    memset(t, 0, sizeof *t);
+    t->facts = *facts;
+    t->roofs = *roofs;
+    find_plain_roofs(t);
+    for (int i = 0; i < RG_STEP_SIZES; i++)
+        t->efficiency[i] = first_guess(i);
+}
+
 double rg_step_time_predict(const rg_step_time *t, const rg_step_load *load)
 {
     return is_known(t) ? roof_s(t, load) / t->efficiency[size_of(load->n_rows)] : 0;
@@ -87,15 +99,6 @@ double rg_step_time_predict(const rg_step_time *t, const rg_step_load *load)
 bool rg_step_time_knows(const rg_step_time *t, int32_t n_rows)
 {
     return t->n_learnt[size_of(n_rows)] > 0;
-}
-
-/* Of a prompt of 2^size rows alone. */
-static double plain_roof_s(const rg_step_time *t, int size)
-{
-    rg_step_load load = { 0 };
-
-    rg_step_load_add(&load, &t->facts, 0, (int32_t)1 << size, 1);
-    return roof_s(t, &load);
 }
 
 /* The size nearest to this one of which something is known; of two, the smaller.  One at least is known. */
@@ -112,10 +115,10 @@ static int nearest_learnt(const rg_step_time *t, int size)
 /* Keep what was just learnt of one size: make larger steps take at least as long, and smaller ones at most as long. */
 static void order_neighbours(rg_step_time *t, int size)
 {
-    double seconds = plain_roof_s(t, size) / t->mean[size];
+    double seconds = t->plain_roof_s[size] / t->mean[size];
 
     for (int i = 0; i < RG_STEP_SIZES; i++) {
-        double fits = plain_roof_s(t, i) / seconds; /* the efficiency with which it takes as long */
+        double fits = t->plain_roof_s[i] / seconds; /* the efficiency with which it takes as long */
 
         if (t->n_learnt[i] && ((i < size && t->mean[i] < fits) || (i > size && t->mean[i] > fits)))
             t->mean[i] = fits;
@@ -126,13 +129,12 @@ static void order_neighbours(rg_step_time *t, int size)
  * are put in order between their neighbours. */
 static void derive(rg_step_time *t)
 {
-    double roof[RG_STEP_SIZES], seconds[RG_STEP_SIZES];
+    double seconds[RG_STEP_SIZES];
 
     for (int i = 0; i < RG_STEP_SIZES; i++) {
         int near = nearest_learnt(t, i);
 
-        roof[i] = plain_roof_s(t, i);
-        seconds[i] = roof[i] / (t->mean[near] * (first_guess(i) / first_guess(near)));
+        seconds[i] = t->plain_roof_s[i] / (t->mean[near] * (first_guess(i) / first_guess(near)));
     }
     for (int i = 1; i < RG_STEP_SIZES; i++)
         if (!t->n_learnt[i])
@@ -141,7 +143,7 @@ static void derive(rg_step_time *t)
         if (!t->n_learnt[i])
             seconds[i] = fmin(seconds[i], seconds[i + 1]);
     for (int i = 0; i < RG_STEP_SIZES; i++)
-        t->efficiency[i] = roof[i] / seconds[i];
+        t->efficiency[i] = t->plain_roof_s[i] / seconds[i];
 }
 
 /* True if the load is exact: how many experts rows of a batch share is an estimate. */
@@ -159,16 +161,17 @@ static void correct_roofs(rg_step_time *t, const rg_step_load *load, double took
     if ((by_bytes <= 1 && by_ops <= 1) || !is_counted(t, load))
         return;
     for (int i = 0; i < RG_STEP_SIZES; i++)
-        seconds[i] = t->n_learnt[i] ? plain_roof_s(t, i) / t->mean[i] : 0;
+        seconds[i] = t->n_learnt[i] ? t->plain_roof_s[i] / t->mean[i] : 0;
     if (by_bytes > 1)
         t->roofs.bytes_s *= by_bytes;
     if (by_ops > 1) {
         t->roofs.product_ops_s *= by_ops;
         t->roofs.key_ops_s *= by_ops;
     }
+    find_plain_roofs(t);
     for (int i = 0; i < RG_STEP_SIZES; i++)
         if (t->n_learnt[i])
-            t->mean[i] = plain_roof_s(t, i) / seconds[i];
+            t->mean[i] = t->plain_roof_s[i] / seconds[i];
 }
 
 void rg_step_time_learn(rg_step_time *t, const rg_step_load *load, double took_s)

@@ -24,6 +24,7 @@ typedef struct rg_step_roofs {
 typedef struct rg_step_time {
     rg_step_facts facts;
     rg_step_roofs roofs;
+    double plain_roof_s[RG_STEP_SIZES]; /* of a prompt of 2^size rows alone */
     double efficiency[RG_STEP_SIZES];  /* by the power of two: what predictions go by, made of what follows */
     double mean[RG_STEP_SIZES];        /* of the latest steps */
     int32_t n_learnt[RG_STEP_SIZES];   /* steps, counted up to what their mean is taken of; 0: none, or long ago */

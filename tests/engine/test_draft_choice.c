@@ -229,6 +229,22 @@ static void a_new_network_waits(void **state)
     assert_true(l.n_drafted > 0);
 }
 
+/* Where rows cost and no guess stands, a step works out one depth or two: what drafts may lose does not cover deeper
+ * ones, and most steps have nothing to spend. */
+static void choosing_is_little_work(void **state)
+{
+    world w = { .machine = machines[2], .chance = { 0.05, 0.05 }, .offers = { 1, 1 }, .level_s = { 1e-3, 1e-6 },
+                .n_answers = 1, .seed = 5 };
+    life l;
+
+    (void)state;
+    begin(&l, &w);
+    run(&l, &w, 400);
+    if (l.choice.n_plans > 2 * l.n_steps)
+        fail_msg("%d plans in %d steps", (int)l.choice.n_plans, l.n_steps);
+    assert_true(l.choice.n_plans > 0);
+}
+
 /* The chance of a guess is that of its drafter as long as little is known of the answer, and then its own. */
 static void records_are_held_to_the_drafter(void **state)
 {
@@ -254,6 +270,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_pays_is_used),
         cmocka_unit_test(changes_are_followed),
         cmocka_unit_test(a_new_network_waits),
+        cmocka_unit_test(choosing_is_little_work),
         cmocka_unit_test(records_are_held_to_the_drafter),
     };
 
