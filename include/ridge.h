@@ -421,6 +421,24 @@ typedef struct rg_info {
 
 RG_API rg_info rg_engine_info(const rg_engine *engine);
 
+/* Facts of the checkpoint, for whoever asks what is served.  Texts are valid until rg_close. */
+typedef struct rg_card {
+    const char *path;          /* that rg_open was given */
+    const char *family;        /* the architecture as GGUF calls it ("llama"), or else as config.json does */
+    const char *weight_type;   /* the format of most of the weights' bytes: "bf16", "q4_k" */
+    const char *chat_template; /* the text of the one in use; "": there is none, or it cannot be used */
+    bool is_gguf;              /* a GGUF file; else a Hugging Face folder */
+    uint64_t stored_bytes;     /* of the weights, as the files hold them */
+    int64_t modified_s;        /* when the file or folder was changed last, in seconds since 1970; 0: not known */
+    int32_t context_length;    /* positions that the model was made for */
+    int32_t n_layers, ffn_dim, n_heads, n_kv_heads, head_dim;
+    int32_t n_experts, n_experts_used; /* 0: there are none */
+    double norm_eps, rope_theta;       /* rope_theta 0: positions are not rotated */
+    int32_t max_seqs;          /* sequences that this engine runs at once */
+} rg_card;
+
+RG_API rg_card rg_engine_card(const rg_engine *engine);
+
 /* The name of the i-th adapter; NULL: there are not so many. */
 RG_API const char *rg_engine_adapter(const rg_engine *engine, int32_t i);
 

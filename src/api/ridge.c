@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/breaker_texts.h"
+#include "api/card.h"
 #include "api/continued.h"
 #include "api/drafts.h"
 #include "api/embed_text.h"
@@ -54,6 +55,9 @@ struct rg_engine {
     rg_roofs roofs;     /* of this machine and the model's weights; all 0: not known */
     rg_profile *profile; /* they are from; NULL: from none that is kept */
     char *profile_folder; /* where it lies */
+    char *path;           /* of the checkpoint */
+    int64_t modified_s;   /* when that was changed last */
+    int max_seqs;
     const rg_backend *backend;
     rg_shown *shown;            /* what rg_engine_show was told; NULL: nothing */
     struct {
@@ -131,7 +135,11 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
 
     if (!ckpt)
         return false;
-    if (!rg_drafts_choose(&e->drafts, o, ckpt, err)) {
+    e->path = rg_strdup(path);
+    e->modified_s = rg_card_modified_s(path);
+    if (!e->path)
+        rg_fail_memory(err, strlen(path));
+    if (!e->path || !rg_drafts_choose(&e->drafts, o, ckpt, err)) {
         rg_checkpoint_close(ckpt);
         return false;
     }
@@ -273,6 +281,7 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     const rg_config *c = &e->model->config;
     int max_seqs = o->max_seqs > 0 ? o->max_seqs : 64, max_rows = o->max_batch_rows > 0 ? o->max_batch_rows : 512;
 
+    e->max_seqs = max_seqs;
     e->max_seq_len = c->max_seq_len;
     if (o->max_seq_len > 0 && o->max_seq_len < e->max_seq_len)
         e->max_seq_len = o->max_seq_len;
@@ -329,6 +338,7 @@ void rg_close(rg_engine *e)
         keep_corrections(e);
     rg_free(e->profile);
     rg_free(e->profile_folder);
+    rg_free(e->path);
     rg_loop_free(e->loop);
     rg_drafts_close(&e->drafts);
     rg_model_runner_free(e->runner);
@@ -374,6 +384,16 @@ rg_info rg_engine_info(const rg_engine *e)
                       .draft_path = e->drafts.path,
                       .n_adapters = e->model->adapters.n, .adapter_bytes = e->model->adapters.bytes,
                       .call_id_chars = e->chat ? rg_chat_id_chars(e->chat) : 0 };
+}
+
+rg_card rg_engine_card(const rg_engine *e)
+{
+    rg_card card = rg_card_of(e->model, e->chat);
+
+    card.path = e->path;
+    card.modified_s = e->modified_s;
+    card.max_seqs = e->max_seqs;
+    return card;
 }
 
 const char *rg_engine_adapter(const rg_engine *e, int32_t i)

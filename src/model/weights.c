@@ -654,3 +654,17 @@ const rg_weight *rg_weights_get(const rg_weight_set *s, int role, int layer)
             return &s->all[i];
     return NULL;
 }
+
+const char *rg_weights_commonest_type(const rg_weight_set *s)
+{
+    uint64_t bytes[RG_TYPE_COUNT] = { 0 }, row;
+    rg_type best = RG_F32;
+
+    for (int i = 0; i < s->n; i++)
+        if (rg_row_bytes(s->all[i].type, s->all[i].cols, &row))
+            bytes[s->all[i].type] += row * (uint64_t)(s->all[i].n_mats * s->all[i].rows);
+    for (int t = 0; t < RG_TYPE_COUNT; t++)
+        if (bytes[t] > bytes[best])
+            best = (rg_type)t;
+    return rg_format_of(best)->name;
+}

@@ -71,6 +71,8 @@ void rg_weights_unbind(rg_weight_set *s);
 bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int *n_unused,
                       rg_error *err);
 void rg_weights_fini(rg_weight_set *s);
+/* The name of the format that holds most of the weights' bytes in the checkpoint. */
+const char *rg_weights_commonest_type(const rg_weight_set *s);
 /* The weight of a role in a layer (-1: outside), or NULL. */
 const rg_weight *rg_weights_get(const rg_weight_set *s, int role, int layer);
 

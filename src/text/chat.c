@@ -20,6 +20,7 @@ enum { NAMES_ROOM = 400 };
 /* A template of the checkpoint's, or another one that was given. */
 typedef struct one_template {
     char *name;
+    char *source;    /* NULL: it is malformed */
     rg_jinja *jinja; /* NULL: it cannot be used, and `why` says so */
     rg_error why;
     rg_chat_form form;
@@ -53,6 +54,7 @@ static const char *const roles[] = {
 static void free_template(one_template *t)
 {
     rg_free(t->name);
+    rg_free(t->source);
     rg_jinja_free(t->jinja);
     *t = (one_template){ .name = NULL };
 }
@@ -189,6 +191,8 @@ static bool make(one_template *t, const rg_chat *c, const rg_template *from, rg_
     *t = (one_template){ .name = rg_strdup(from->name) };
     if (!t->name)
         return rg_fail_memory(err, strlen(from->name));
+    if (from->source && !(t->source = rg_strndup(from->source, from->n)))
+        return rg_fail_memory(err, from->n);
     if (from->source)
         t->jinja = rg_jinja_parse(from->source, from->n, &t->why);
     else
@@ -327,6 +331,11 @@ static const one_template *of(const rg_chat *c, bool with_tools)
 const char *rg_chat_problem(const rg_chat *c)
 {
     return of(c, false)->jinja ? NULL : of(c, false)->why.text;
+}
+
+const char *rg_chat_source(const rg_chat *c)
+{
+    return c->is_default || !of(c, false)->jinja ? NULL : of(c, false)->source;
 }
 
 int rg_chat_id_chars(const rg_chat *c)

@@ -25,6 +25,9 @@ bool rg_chat_choose(rg_chat *c, const char *name_or_file, rg_error *err) RG_MUST
 void rg_chat_close(rg_chat *c); /* NULL is fine */
 
 bool rg_chat_is_default(const rg_chat *c); /* the checkpoint has no template */
+/* The text of the template in use; NULL: the checkpoint has none, or it cannot be used.  Valid until another one is put
+ * in its place. */
+const char *rg_chat_source(const rg_chat *c);
 /* Why the template in use cannot be used: what it is, its line and what is wrong there; NULL: it can. */
 const char *rg_chat_problem(const rg_chat *c);
 /* Letters and digits of the ids of calls that the template demands; 0: they may be anything. */
