@@ -6,8 +6,6 @@
 #include "base/mem.h"
 #include "server/call.h"
 
-enum { NO_BLOCK, THINKING_BLOCK, TEXT_BLOCK, CALL_BLOCK };
-
 /* stop_reason and stop_sequence; null while it is not done. */
 static void write_stop(rg_buf *b, const rg_call *c, bool done)
 {
@@ -93,81 +91,77 @@ static void start(rg_call *c, rg_buf *out)
     rg_typed_event_close(out);
 }
 
+static const char *text_of(const rg_choice *ch, const rg_talk_part *p)
+{
+    const rg_buf *b = p->kind == RG_PART_REASONING ? &ch->answer.reasoning : &ch->answer.content;
+
+    return p->n ? b->data + p->from : "";
+}
+
+/* Empty when it is opened, whole when it is done. */
+static void write_block(rg_buf *b, const rg_choice *ch, const char *key, const rg_talk_part *p, bool whole)
+{
+    if (p->kind == RG_PART_CALL)
+        write_tool_block(b, key, &ch->answer.call[p->from], whole);
+    else
+        write_text_block(b, key, p->kind == RG_PART_REASONING, whole ? text_of(ch, p) : "", whole ? p->n : 0);
+}
+
+static void open_block(rg_choice *ch, rg_buf *out, const rg_talk_part *p)
+{
+    rg_typed_event_open(out, "content_block_start");
+    rg_out_int(out, "index", ch->n_items);
+    write_block(out, ch, "content_block", p, false);
+    rg_typed_event_close(out);
+    ch->part_open = true;
+    ch->sent_part = 0;
+}
+
 static void close_block(rg_choice *ch, rg_buf *out)
 {
-    if (ch->part == NO_BLOCK)
-        return;
     rg_typed_event_open(out, "content_block_stop");
-    rg_out_int(out, "index", ch->n_parts++);
+    rg_out_int(out, "index", ch->n_items++);
     rg_typed_event_close(out);
-    ch->part = NO_BLOCK;
+    ch->part_open = false;
 }
 
-static void send_text(rg_choice *ch, rg_buf *out, int part, const rg_buf *text, size_t *sent)
+/* What of the open block was not sent yet. */
+static void send_more(rg_choice *ch, rg_buf *out, const rg_talk_part *p)
 {
-    bool thinking = part == THINKING_BLOCK;
+    static const struct {
+        const char *type, *member;
+    } kinds[] = { [RG_PART_REASONING] = { "thinking_delta", "thinking" },
+                  [RG_PART_TEXT] = { "text_delta", "text" },
+                  [RG_PART_CALL] = { "input_json_delta", "partial_json" } };
+    const rg_buf *arguments = p->kind == RG_PART_CALL ? &ch->answer.call[p->from].arguments : NULL;
+    const char *text = arguments ? arguments->data : text_of(ch, p);
+    size_t n = arguments ? arguments->n : p->n;
 
-    if (text->n == *sent)
+    if (n == ch->sent_part)
         return;
-    if (ch->part != part) {
-        close_block(ch, out);
-        ch->part = part;
-        rg_typed_event_open(out, "content_block_start");
-        rg_out_int(out, "index", ch->n_parts);
-        write_text_block(out, "content_block", thinking, "", 0);
-        rg_typed_event_close(out);
-    }
     rg_typed_event_open(out, "content_block_delta");
-    rg_out_int(out, "index", ch->n_parts);
+    rg_out_int(out, "index", ch->n_items);
     rg_out_open(out, "delta", '{');
-    rg_out_text(out, "type", thinking ? "thinking_delta" : "text_delta");
-    rg_out_string(out, thinking ? "thinking" : "text", text->data + *sent, text->n - *sent);
+    rg_out_text(out, "type", kinds[p->kind].type);
+    rg_out_string(out, kinds[p->kind].member, text + ch->sent_part, n - ch->sent_part);
     rg_out_close(out, '}');
     rg_typed_event_close(out);
-    *sent = text->n;
-}
-
-/* What of the next call was not sent yet.  True: all of it now is. */
-static bool send_call(rg_choice *ch, rg_buf *out, const rg_tool_call *t)
-{
-    if (!ch->call_open) {
-        close_block(ch, out);
-        rg_typed_event_open(out, "content_block_start");
-        rg_out_int(out, "index", ch->n_parts);
-        write_tool_block(out, "content_block", t, false);
-        rg_typed_event_close(out);
-        ch->part = CALL_BLOCK;
-        ch->call_open = true;
-    }
-    if (t->arguments.n > ch->sent_arguments) {
-        rg_typed_event_open(out, "content_block_delta");
-        rg_out_int(out, "index", ch->n_parts);
-        rg_out_open(out, "delta", '{');
-        rg_out_text(out, "type", "input_json_delta");
-        rg_out_string(out, "partial_json", t->arguments.data + ch->sent_arguments, t->arguments.n - ch->sent_arguments);
-        rg_out_close(out, '}');
-        rg_typed_event_close(out);
-        ch->sent_arguments = t->arguments.n;
-    }
-    if (!rg_call_is_over(ch, t))
-        return false;
-    close_block(ch, out);
-    ch->sent_calls++;
-    ch->sent_arguments = 0;
-    ch->call_open = false;
-    return true;
+    ch->sent_part = n;
 }
 
 static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 {
-    if (ch->call_open && !send_call(ch, out, &ch->answer.call[ch->sent_calls]))
-        return;
-    send_text(ch, out, THINKING_BLOCK, &ch->answer.reasoning, &ch->sent_reasoning);
-    send_text(ch, out, TEXT_BLOCK, &ch->answer.content, &ch->sent_content);
-    while (ch->sent_calls < rg_choice_n_calls(c, ch) && send_call(ch, out, &ch->answer.call[ch->sent_calls]))
-        ;
-    if (ch->finish != RG_RUNNING)
+    for (; ch->n_parts < (int)ch->answer.n_parts; ch->n_parts++) {
+        const rg_talk_part *p = &ch->answer.part[ch->n_parts];
+        if (!rg_part_is_given(c, ch, p))
+            continue;
+        if (!ch->part_open)
+            open_block(ch, out, p);
+        send_more(ch, out, p);
+        if (!rg_part_is_over(ch, p))
+            return;
         close_block(ch, out);
+    }
 }
 
 static void stop(rg_call *c, rg_buf *out)
@@ -191,15 +185,14 @@ static void fail(rg_call *c, const rg_refusal *e, rg_buf *out)
 
 static void whole(rg_call *c, rg_buf *out)
 {
-    const rg_answer *a = &c->choices[0].answer;
+    const rg_choice *ch = &c->choices[0];
 
     open_message(out, c, NULL);
-    if (a->reasoning.n)
-        write_text_block(out, NULL, true, a->reasoning.data, a->reasoning.n);
-    if (a->content.n || !a->n_calls)
-        write_text_block(out, NULL, false, a->content.data, a->content.n);
-    for (int i = 0; i < rg_choice_n_calls(c, &c->choices[0]); i++)
-        write_tool_block(out, NULL, &a->call[i], true);
+    for (size_t i = 0; i < ch->answer.n_parts; i++)
+        if (rg_part_is_given(c, ch, &ch->answer.part[i]))
+            write_block(out, ch, NULL, &ch->answer.part[i], true);
+    if (rg_says_nothing(&ch->answer))
+        write_text_block(out, NULL, false, "", 0);
     close_message(out, c, true);
 }
 
@@ -253,7 +246,7 @@ static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refu
 
     if (!rg_anthropic_tools_read(body, talk, e))
         return false;
-    messages = rg_blocks_read(json_object_get(body, "messages"), json_object_get(body, "system"), e);
+    messages = rg_blocks_read(json_object_get(body, "messages"), json_object_get(body, "system"), talk, e);
     talk->all = messages ? rg_conversation_new(messages, talk->tools, NULL, e) : NULL;
     if (!talk->all || !read_thinking(body, talk->all, e) || !read_effort(body, talk->all, e))
         return false;

@@ -60,6 +60,7 @@ static void free_choice(rg_choice *ch)
     rg_answer_fini(&ch->answer);
     rg_buf_fini(&ch->logprobs);
     rg_buf_fini(&ch->tops);
+    rg_buf_fini(&ch->input);
 }
 
 void rg_call_free(rg_call *c)
@@ -84,6 +85,7 @@ void rg_call_free(rg_call *c)
     rg_fields_fini(&c->f);
     rg_constraint_fini(&c->calls);
     json_decref(c->tools);
+    json_decref(c->kinds);
     json_decref(c->must);
     json_decref(c->body);
     rg_buf_fini(&c->out);
@@ -318,8 +320,9 @@ bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
     bool ok = read(c->body, &talk, e) && rg_render(c->server, &talk, c->f.generation_prompt, &r, e);
 
     c->tools = json_incref(talk.tools);
+    c->kinds = json_incref(talk.kinds);
     c->start_at = r.start;
-    rg_warn_of(c->x, &r);
+    rg_warn_of(c->x, &talk, &r);
     c->n_earlier = rg_conversation_n_calls(talk.all);
     c->f.parallel_tools = !talk.one_call;
     rg_text_free(r.text);
@@ -345,7 +348,7 @@ void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *rea
     rg_buf out;
 
     if (body && read(body, &talk, &e) && rg_render(s, &talk, generate, &r, &e)) {
-        rg_warn_of(x, &r);
+        rg_warn_of(x, &talk, &r);
         rg_buf_init(&out, MAX_CALL_TEXT);
         rg_out_open(&out, NULL, '{');
         write(&out, &r);
@@ -400,6 +403,7 @@ static bool make_choices(rg_call *c, rg_refusal *e)
         rg_buf_init(&ch->text, MAX_CALL_TEXT);
         rg_buf_init(&ch->logprobs, MAX_CALL_TEXT);
         rg_buf_init(&ch->tops, MAX_CALL_TEXT);
+        rg_buf_init(&ch->input, MAX_CALL_TEXT);
         rg_answer_init(&ch->answer, c->server->use.talk, c->must ? c->must : c->tools, c->start_at, MAX_CALL_TEXT);
         ch->answer.marked = c->calls.name && !rg_talk_is_bare(&c->server->use);
         ch->answer.calls_only = c->must || ch->answer.marked;

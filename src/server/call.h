@@ -10,6 +10,7 @@
 #include "server/core.h"
 #include "server/json.h"
 #include "server/talk/answer.h"
+#include "server/tool_kinds.h"
 
 /* A count of characters in bytes that come in pieces: whole ones, and the bytes of one that is not whole yet. */
 typedef struct rg_characters {
@@ -38,9 +39,13 @@ typedef struct rg_choice {
     /* What has been sent, for the shapes to keep. */
     size_t sent_text, sent_reasoning, sent_content, sent_logprobs;
     rg_characters offset; /* of the text up to the next token */
-    int sent_calls, part, n_parts; /* calls that were sent whole */
+    int sent_calls, n_parts, n_items; /* calls, parts of the answer, and items, that were sent whole */
     size_t sent_arguments;         /* of the next one; */
     bool call_open;                /*   its beginning was sent */
+    bool part_open;                /* the beginning of the answer's part n_parts was sent, */
+    size_t sent_part;              /*   and so many bytes of it */
+    rg_input_scan scan;            /* of the free text of the call that is open, */
+    rg_buf input;                  /*   as far as it was sent */
     bool started, ended;
 } rg_choice;
 
@@ -83,6 +88,7 @@ struct rg_call {
     rg_fields f;
     const char *adapter; /* of the engine's, that the model's name asks for; NULL: the model alone */
     json_t *tools;      /* in the form of chat completions; NULL: none */
+    json_t *kinds;      /* of those, what is no function to the client: as in rg_conversation; NULL: none */
     json_t *must;       /* of those, what every answer has to call one of; NULL: it need not */
     rg_constraint calls; /* of an answer that may call tools, or else be what f.constraint says; name NULL: none */
     rg_talk_start start_at; /* where answers begin */
@@ -158,6 +164,11 @@ int rg_choice_n_calls(const rg_call *c, const rg_choice *ch); /* calls to give o
 const char *rg_call_arguments(const rg_tool_call *t); /* so far */
 /* The call will not go on: it is whole, or its answer has ended. */
 bool rg_call_is_over(const rg_choice *ch, const rg_tool_call *t);
+/* Of answers that are written part by part: this one is given out (not more calls than are wanted), and nothing more
+ * comes to it.  An answer without any text or call says nothing. */
+bool rg_part_is_given(const rg_call *c, const rg_choice *ch, const rg_talk_part *p);
+bool rg_part_is_over(const rg_choice *ch, const rg_talk_part *p);
+bool rg_says_nothing(const rg_answer *a);
 /* "usage": of completions and chat. */
 void rg_write_usage(rg_buf *b, const rg_call *c);
 const rg_logprob *rg_choice_logprob(const rg_choice *ch, size_t i); /* i < ch->logprobs.n / sizeof */

@@ -1,4 +1,5 @@
 /* conversation.c -- see conversation.h. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "base/mem.h"
 #include "server/conversation_inner.h"
 
-enum { MAX_TOOLS = 1024, MAX_TEXT = 1 << 27 };
+enum { MAX_CALLS = 1024, MAX_TEXT = 1 << 27 };
 
 const char *rg_param_at(char out[64], const char *list, size_t i, const char *field)
 {
@@ -25,13 +26,40 @@ bool rg_is_among(const char *s, const char *const *words)
 
 /* ---- content ----------------------------------------------------------------------------------------------------- */
 
-static const char *const text_types[] = { "text", "input_text", "output_text", "refusal", "thinking", "summary_text",
-                                          "reasoning_text", NULL };
+/* Parts of a content that are texts, by their type, and the member that holds the text. */
+static const struct {
+    const char *type, *member;
+} text_parts[] = {
+    { "text", "text" },         { "input_text", "text" },   { "output_text", "text" },    { "refusal", "refusal" },
+    { "thinking", "thinking" }, { "summary_text", "text" }, { "reasoning_text", "text" }, { "refusal", "text" },
+};
+
+/* The text of a part; NULL: it is no text.  *known: its type says that it is one. */
+static const json_t *text_part(const json_t *part, bool *known)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+
+    *known = false;
+    for (size_t i = 0; type && i < RG_LEN(text_parts); i++) {
+        const json_t *text = json_object_get(part, text_parts[i].member);
+        *known |= !strcmp(type, text_parts[i].type);
+        if (!strcmp(type, text_parts[i].type) && json_is_string(text))
+            return text;
+    }
+    return NULL;
+}
+
+static void add_line(rg_buf *b, const char *s, size_t n)
+{
+    rg_buf_add(b, "\n", b->n > 0);
+    rg_buf_add(b, s, n);
+}
 
 json_t *rg_content_read(const json_t *v, const char *param, rg_refusal *e)
 {
     rg_buf all;
     json_t *out;
+    bool known;
 
     if (json_is_string(v))
         return json_incref((json_t *)(uintptr_t)v);
@@ -39,20 +67,136 @@ json_t *rg_content_read(const json_t *v, const char *param, rg_refusal *e)
         return rg_refuse_field(e, param, "'%s' must be a string or a list of parts.", param), NULL;
     rg_buf_init(&all, MAX_TEXT);
     for (size_t i = 0; i < json_array_size(v); i++) {
-        const json_t *part = json_array_get(v, i);
-        const char *type = json_string_value(json_object_get(part, "type"));
-        const json_t *text = json_object_get(part, type && !strcmp(type, "thinking") ? "thinking" : "text");
-        if (!text && type && !strcmp(type, "refusal"))
-            text = json_object_get(part, "refusal");
-        if (!rg_is_among(type, text_types) || !json_is_string(text)) {
+        const json_t *part = json_array_get(v, i), *text = text_part(part, &known);
+        if (!text) {
             rg_buf_fini(&all);
-            if (type && !rg_is_among(type, text_types))
+            if (json_is_string(json_object_get(part, "type")) && !known)
                 return rg_refuse(e, 400, "unsupported_value", param, "'%s' has a part that is not text.", param), NULL;
             return rg_refuse_field(e, param, "'%s' must have parts with a 'type' and a 'text'.", param), NULL;
         }
-        rg_buf_add(&all, "\n", all.n > 0);
-        rg_buf_add(&all, json_string_value(text), json_string_length(text));
+        add_line(&all, json_string_value(text), json_string_length(text));
     }
+    out = all.failed ? NULL : json_stringn(all.data ? all.data : "", all.n);
+    rg_buf_fini(&all);
+    if (!out)
+        rg_refuse_memory(e);
+    return out;
+}
+
+/* ---- parts that are no text, shown as one ---- */
+
+static const json_t *member(const json_t *v, const char *key)
+{
+    return json_object_get(v, key);
+}
+
+/* A line "title: text", if the part has that member as a text. */
+static void add_named(rg_buf *b, const char *title, const json_t *text)
+{
+    if (!json_string_length(text))
+        return;
+    rg_buf_add(b, "\n", b->n > 0);
+    rg_buf_printf(b, "%s: ", title);
+    rg_buf_add(b, json_string_value(text), json_string_length(text));
+}
+
+static void show_parts(rg_buf *b, const json_t *v, rg_conversation *talk, int depth);
+
+/* A document: its title, and its text where it has one that can be read. */
+static void show_document(rg_buf *b, const json_t *part, rg_conversation *talk, int depth)
+{
+    static const char lost[] = "(A document was left out: only its text could be read here, and it has none.)";
+    const json_t *source = member(part, "source"), *data = member(source, "data"), *inner = member(source, "content");
+    const char *type = json_string_value(member(source, "type"));
+
+    add_named(b, "Title", member(part, "title"));
+    add_named(b, "Context", member(part, "context"));
+    if (type && !strcmp(type, "text") && json_is_string(data)) {
+        add_line(b, json_string_value(data), json_string_length(data));
+    } else if (inner) {
+        show_parts(b, inner, talk, depth + 1);
+    } else {
+        add_line(b, lost, strlen(lost));
+        rg_conversation_warn(talk, "a document was left out: only documents of plain text are read");
+    }
+}
+
+static void show_search_result(rg_buf *b, const json_t *part, rg_conversation *talk, int depth)
+{
+    add_named(b, "Title", member(part, "title"));
+    add_named(b, "Source", member(part, "source"));
+    show_parts(b, member(part, "content"), talk, depth + 1);
+}
+
+static void show_tool(rg_buf *b, const json_t *part, rg_conversation *talk, int depth)
+{
+    (void)talk, (void)depth;
+    add_named(b, "Tool", member(part, "tool_name"));
+}
+
+/* What a model that reads text alone cannot be shown. */
+static void show_nothing(rg_buf *b, const json_t *part, rg_conversation *talk, int depth)
+{
+    const char *type = json_string_value(member(part, "type"));
+    const char *what = type && strstr(type, "audio")  ? "audio"
+                       : type && strstr(type, "file") ? "file"
+                       : type && (strstr(type, "image") || strstr(type, "screenshot")) ? "image" : "part";
+
+    (void)depth;
+    rg_buf_add(b, "\n", b->n > 0);
+    rg_buf_printf(b, "(One %s was left out: this model reads text alone.)", what);
+    if (!strstr(talk->warning, "reads text alone"))
+        rg_conversation_warn(talk, "one %s or more was left out: the model reads text alone", what);
+}
+
+static const struct {
+    const char *type;
+    void (*show)(rg_buf *b, const json_t *part, rg_conversation *talk, int depth);
+} other_parts[] = {
+    { "document", show_document },
+    { "search_result", show_search_result },
+    { "tool_reference", show_tool },
+};
+
+enum { DEEPEST_PART = 8 };
+
+static void show_parts(rg_buf *b, const json_t *v, rg_conversation *talk, int depth)
+{
+    bool known;
+
+    if (json_is_string(v))
+        add_line(b, json_string_value(v), json_string_length(v));
+    for (size_t i = 0; depth < DEEPEST_PART && i < json_array_size(v); i++) {
+        const json_t *part = json_array_get(v, i), *text = text_part(part, &known);
+        const char *type = json_string_value(member(part, "type"));
+        size_t k = 0;
+
+        while (k < RG_LEN(other_parts) && !(type && !strcmp(type, other_parts[k].type)))
+            k++;
+        if (text)
+            add_line(b, json_string_value(text), json_string_length(text));
+        else if (json_is_string(part))
+            add_line(b, json_string_value(part), json_string_length(part));
+        else
+            (k < RG_LEN(other_parts) ? other_parts[k].show : show_nothing)(b, part, talk, depth);
+    }
+}
+
+json_t *rg_content_show(const json_t *v, const char *param, rg_conversation *talk, rg_refusal *e)
+{
+    rg_buf all;
+    json_t *out;
+    bool known;
+
+    if (!json_is_array(v))
+        return rg_content_read(v, param, e);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *part = json_array_get(v, i), *text = text_part(part, &known);
+        if ((known && !text) || (!json_is_string(member(part, "type")) && !json_is_string(part)))
+            return rg_refuse_field(e, param, "'%s' must have parts with a 'type' and a 'text'.", param), NULL;
+    }
+    rg_buf_init(&all, MAX_TEXT);
+    show_parts(&all, v, talk, 0);
     out = all.failed ? NULL : json_stringn(all.data ? all.data : "", all.n);
     rg_buf_fini(&all);
     if (!out)
@@ -83,7 +227,7 @@ static bool read_calls(json_t *to, const json_t *calls, const char *param, rg_re
 
     if (!calls || json_is_null(calls))
         return true;
-    if (!json_is_array(calls) || json_array_size(calls) > MAX_TOOLS)
+    if (!json_is_array(calls) || json_array_size(calls) > MAX_CALLS)
         return rg_refuse_field(e, param, "'%s' must be a list.", param);
     list = json_array();
     for (size_t i = 0; i < json_array_size(calls); i++) {
@@ -124,7 +268,7 @@ bool rg_message_set_reasoning(json_t *m, json_t *text)
     return ok;
 }
 
-json_t *rg_message_read(const json_t *m, size_t i, rg_refusal *e)
+json_t *rg_message_read(const json_t *m, size_t i, rg_conversation *talk, rg_refusal *e)
 {
     static const char *const roles[] = { "system", "developer", "user", "assistant", "tool", "function", NULL };
     static const char *const texts[] = { "name", "tool_call_id", "reasoning_content", "reasoning" };
@@ -140,7 +284,9 @@ json_t *rg_message_read(const json_t *m, size_t i, rg_refusal *e)
     bool assistant = !strcmp(role, "assistant");
     json_t *out = json_pack("{s:s}", "role", strcmp(role, "developer") != 0 ? role : "system");
     bool silent = assistant && (!content || json_is_null(content));
-    json_t *text = silent ? json_string("") : rg_content_read(content, rg_param_at(p, "messages", i, "content"), e);
+    rg_param_at(p, "messages", i, "content");
+    json_t *text = silent ? json_string("")
+                   : talk ? rg_content_show(content, p, talk, e) : rg_content_read(content, p, e);
     bool ok = out && text && json_object_set(out, "content", text) == 0;
     json_decref(text);
     for (size_t k = 0; ok && k < RG_LEN(texts); k++)
@@ -166,7 +312,7 @@ json_t *rg_messages_read(const json_t *messages, rg_refusal *e)
         return rg_refuse_field(e, "messages", "'messages' must be a list of 1 to %d messages.", RG_MAX_MESSAGES), NULL;
     out = json_array();
     for (size_t i = 0; i < json_array_size(messages); i++) {
-        json_t *m = rg_message_read(json_array_get(messages, i), i, e);
+        json_t *m = rg_message_read(json_array_get(messages, i), i, NULL, e);
         if (!m || json_array_append_new(out, m) != 0) {
             json_decref(out);
             if (!e->status)
@@ -177,199 +323,7 @@ json_t *rg_messages_read(const json_t *messages, rg_refusal *e)
     return out;
 }
 
-/* ---- tools ------------------------------------------------------------------------------------------------------- */
-
-static bool check_tool(const json_t *name, const json_t *description, const json_t *parameters, size_t i, rg_refusal *e)
-{
-    char p[64];
-    size_t n = json_string_length(name);
-
-    if (!json_is_string(name) || !n || n > 128)
-        return rg_refuse_field(e, rg_param_at(p, "tools", i, "name"), "'%s' must be a string of 1 to 128 bytes.", p);
-    if (description && !json_is_null(description) && !json_is_string(description))
-        return rg_refuse_field(e, rg_param_at(p, "tools", i, "description"), "'%s' must be a string.", p);
-    if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
-        return rg_refuse_field(e, rg_param_at(p, "tools", i, "parameters"), "'%s' must be a JSON schema.", p);
-    return true;
-}
-
-static json_t *make_tool(const json_t *name, const json_t *description, const json_t *parameters)
-{
-    return json_pack("{s:s, s:{s:O, s:O*, s:O*}}", "type", "function", "function", "name", name, "description",
-                     json_is_null(description) ? NULL : description, "parameters",
-                     json_is_null(parameters) ? NULL : parameters);
-}
-
-static const char *name_of(const json_t *tool)
-{
-    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
-}
-
-/* Add the tool of this name to a list; false and *e: it is not offered. */
-static bool add_named(json_t *to, const json_t *tools, const json_t *name, rg_refusal *e)
-{
-    const char *wanted = json_string_value(name);
-
-    if (!wanted)
-        return rg_refuse_field(e, "tool_choice", "'tool_choice' must name a tool.");
-    for (size_t i = 0; i < json_array_size(tools); i++)
-        if (!strcmp(name_of(json_array_get(tools, i)), wanted))
-            return json_array_append(to, json_array_get(tools, i)) == 0 || rg_refuse_memory(e);
-    return rg_refuse_field(e, "tool_choice", "'tool_choice' names a tool that is not in 'tools'.");
-}
-
-/* The name that an object says, in the way of either API. */
-static const json_t *named(const json_t *v)
-{
-    const json_t *inner = json_object_get(v, "function");
-
-    return json_object_get(inner ? inner : v, "name");
-}
-
-/* {type: allowed_tools, mode, tools}: nothing else is offered. */
-static bool choose_allowed(rg_conversation *talk, const json_t *choice, rg_refusal *e)
-{
-    const json_t *inner = json_object_get(choice, "allowed_tools"), *v = inner ? inner : choice;
-    const json_t *list = json_object_get(v, "tools");
-    const char *mode = json_string_value(json_object_get(v, "mode"));
-    bool required = mode && !strcmp(mode, "required"), ok = required || (mode && !strcmp(mode, "auto"));
-    json_t *allowed;
-
-    if (!ok || !json_array_size(list) || json_array_size(list) > MAX_TOOLS)
-        return rg_refuse_field(e, "tool_choice", "'tool_choice' of allowed_tools must have 'tools' and a 'mode' of "
-                                                 "auto or required.");
-    allowed = json_array();
-    for (size_t i = 0; ok && i < json_array_size(list); i++)
-        ok = add_named(allowed, talk->tools, named(json_array_get(list, i)), e);
-    if (!ok) {
-        json_decref(allowed);
-        return false;
-    }
-    json_decref(talk->tools);
-    talk->tools = allowed;
-    talk->must = required ? json_incref(allowed) : NULL;
-    return true;
-}
-
-/* What tool_choice makes of the tools. */
-static bool choose(rg_conversation *talk, const json_t *choice, rg_refusal *e)
-{
-    static const char *const all[] = { "required", "any", NULL }, *const one[] = { "function", "tool", NULL };
-    const char *s = json_is_object(choice) ? json_string_value(json_object_get(choice, "type"))
-                                           : json_string_value(choice);
-
-    if (!choice || json_is_null(choice) || (s && !strcmp(s, "auto")))
-        return true;
-    if (s && !strcmp(s, "none")) {
-        json_decref(talk->tools);
-        talk->tools = NULL;
-        return true;
-    }
-    if (s && !strcmp(s, "custom"))
-        return rg_refuse(e, 400, "unsupported_value", "tool_choice", "'tool_choice' of custom is not supported.");
-    if (!rg_is_among(s, all) &&
-        (!json_is_object(choice) || (!rg_is_among(s, one) && strcmp(s ? s : "", "allowed_tools"))))
-        return rg_refuse_field(e, "tool_choice", "'tool_choice' must be one of none|auto|required, or name a tool.");
-    if (!talk->tools && rg_is_among(s, all)) /* nothing can be called: agents send it with an empty list */
-        return true;
-    if (!talk->tools)
-        return rg_refuse_field(e, "tool_choice", "'tool_choice' asks for a call, and there are no 'tools'.");
-    if (rg_is_among(s, all)) {
-        talk->must = json_incref(talk->tools);
-        return true;
-    }
-    if (!rg_is_among(s, one))
-        return choose_allowed(talk, choice, e);
-    talk->must = json_array();
-    talk->one_call = true;
-    return add_named(talk->must, talk->tools, named(choice), e);
-}
-
-typedef json_t *read_tool(const json_t *tool, size_t i, rg_refusal *e);
-
-static bool read_tools(rg_conversation *talk, const json_t *tools, read_tool *read, rg_refusal *e)
-{
-    if (!tools || json_is_null(tools))
-        return true;
-    if (!json_is_array(tools) || json_array_size(tools) > MAX_TOOLS)
-        return rg_refuse_field(e, "tools", "'tools' must be a list of at most %d tools.", MAX_TOOLS);
-    talk->tools = json_array_size(tools) ? json_array() : NULL;
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *t = read(json_array_get(tools, i), i, e);
-        if (!t || json_array_append_new(talk->tools, t) != 0)
-            return e->status ? false : rg_refuse_memory(e);
-    }
-    return true;
-}
-
-static bool is_function(const json_t *tool, size_t i, rg_refusal *e)
-{
-    const char *type = json_string_value(json_object_get(tool, "type"));
-    char p[64];
-
-    if (type && !strcmp(type, "function"))
-        return true;
-    return rg_refuse_field(e, rg_param_at(p, "tools", i, "type"), "'%s' must be function.", p);
-}
-
-static json_t *read_chat_tool(const json_t *tool, size_t i, rg_refusal *e)
-{
-    const json_t *f = json_object_get(tool, "function"), *name = json_object_get(f, "name");
-
-    if (!is_function(tool, i, e) ||
-        !check_tool(name, json_object_get(f, "description"), json_object_get(f, "parameters"), i, e))
-        return NULL;
-    return make_tool(name, json_object_get(f, "description"), json_object_get(f, "parameters"));
-}
-
-static json_t *read_flat_tool(const json_t *tool, size_t i, rg_refusal *e)
-{
-    const json_t *name = json_object_get(tool, "name");
-
-    if (!is_function(tool, i, e) ||
-        !check_tool(name, json_object_get(tool, "description"), json_object_get(tool, "parameters"), i, e))
-        return NULL;
-    return make_tool(name, json_object_get(tool, "description"), json_object_get(tool, "parameters"));
-}
-
-static json_t *read_anthropic_tool(const json_t *tool, size_t i, rg_refusal *e)
-{
-    const json_t *name = json_object_get(tool, "name"), *schema = json_object_get(tool, "input_schema");
-    const char *type = json_string_value(json_object_get(tool, "type"));
-    char p[64];
-
-    if (type && strcmp(type, "custom") != 0)
-        return rg_refuse_field(e, rg_param_at(p, "tools", i, "type"), "'%s' must be custom.", p), NULL;
-    if (!check_tool(name, json_object_get(tool, "description"), schema, i, e))
-        return NULL;
-    return make_tool(name, json_object_get(tool, "description"), schema);
-}
-
-static bool read_both(const json_t *body, read_tool *read, rg_conversation *talk, rg_refusal *e)
-{
-    return read_tools(talk, json_object_get(body, "tools"), read, e) &&
-           choose(talk, json_object_get(body, "tool_choice"), e);
-}
-
-bool rg_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e)
-{
-    talk->one_call = json_is_false(json_object_get(body, "parallel_tool_calls"));
-    return read_both(body, read_chat_tool, talk, e);
-}
-
-bool rg_flat_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e)
-{
-    talk->one_call = json_is_false(json_object_get(body, "parallel_tool_calls"));
-    return read_both(body, read_flat_tool, talk, e);
-}
-
-bool rg_anthropic_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e)
-{
-    const json_t *choice = json_object_get(body, "tool_choice");
-
-    talk->one_call = json_is_true(json_object_get(choice, "disable_parallel_tool_use"));
-    return read_both(body, read_anthropic_tool, talk, e);
-}
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 bool rg_conversation_can_continue(const json_t *all)
 {
@@ -390,11 +344,24 @@ int rg_conversation_n_calls(const json_t *all)
     return (int)n;
 }
 
+void rg_conversation_warn(rg_conversation *talk, const char *fmt, ...)
+{
+    size_t n = strlen(talk->warning);
+    va_list args;
+
+    if (n && n + 2 < sizeof talk->warning)
+        n += (size_t)snprintf(talk->warning + n, sizeof talk->warning - n, "; ");
+    va_start(args, fmt);
+    vsnprintf(talk->warning + n, sizeof talk->warning - n, fmt, args);
+    va_end(args);
+}
+
 void rg_conversation_fini(rg_conversation *talk)
 {
     json_decref(talk->all);
     json_decref(talk->tools);
     json_decref(talk->must);
+    json_decref(talk->kinds);
     *talk = (rg_conversation){ 0 };
 }
 

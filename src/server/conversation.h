@@ -10,11 +10,17 @@ typedef struct rg_conversation {
     json_t *all;   /* {messages, tools, and the template's variables} */
     json_t *tools; /* what is offered, in the form of chat completions; NULL: none */
     json_t *must;  /* of those, what the answer must call one of; NULL: it need not */
+    json_t *kinds; /* by the name that a tool is offered by, unless it is a function of this name: what it is to the
+                    *   client, {kind, name, namespace}, of which kind is an index into rg_tool_kinds; NULL: none */
+    char warning[600]; /* what was left out or changed, for a header of the answer; "": nothing */
+    bool no_tools; /* none is to be offered */
     bool one_call; /* and not more than one */
     bool continued; /* the answer goes on from the last message, which is the assistant's and a text */
 } rg_conversation;
 
 void rg_conversation_fini(rg_conversation *talk);
+/* Add to the warning. */
+void rg_conversation_warn(rg_conversation *talk, const char *fmt, ...) RG_PRINTF(2, 3);
 
 /* How an API's body says it; on failure too, rg_conversation_fini. */
 typedef bool rg_conversation_reader(const json_t *body, rg_conversation *talk, rg_refusal *e);
@@ -33,12 +39,12 @@ json_t *rg_messages_read(const json_t *messages, rg_refusal *e);
 /* Into talk: the tools to offer, unless tool_choice says none, and which of them must be called. */
 bool rg_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
-/* The same of the Responses API: input and instructions; tools are flat there. */
-json_t *rg_input_read(const json_t *input, const json_t *instructions, rg_refusal *e);
+/* The same of the Responses API: input and instructions; tools are flat there.  Items may add tools to the talk's. */
+json_t *rg_input_read(const json_t *input, const json_t *instructions, rg_conversation *talk, rg_refusal *e);
 bool rg_flat_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
 /* And of Anthropic's: content blocks, and system apart. */
-json_t *rg_blocks_read(const json_t *messages, const json_t *system, rg_refusal *e);
+json_t *rg_blocks_read(const json_t *messages, const json_t *system, rg_conversation *talk, rg_refusal *e);
 bool rg_anthropic_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
 /* {messages, tools, and the template's variables}: steals messages; tools and kwargs may be NULL. */

@@ -112,8 +112,8 @@ typedef struct rg_rendered {
  * free. */
 bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e);
 void rg_rendered_fini(rg_rendered *r);
-/* Say in a header of the answer what the client should know of the prompt. */
-void rg_warn_of(rg_exchange *x, const rg_rendered *r);
+/* Say in headers of the answer what the client should know of the prompt. */
+void rg_warn_of(rg_exchange *x, const rg_conversation *talk, const rg_rendered *r);
 
 /* ---- the pump (pump.c) ---- */
 

@@ -261,8 +261,10 @@ bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt
     return ok;
 }
 
-void rg_warn_of(rg_exchange *x, const rg_rendered *r)
+void rg_warn_of(rg_exchange *x, const rg_conversation *talk, const rg_rendered *r)
 {
+    if (talk->warning[0])
+        rg_exchange_set(x, "X-Ridge-Warning", talk->warning);
     if (r->tools_told)
         rg_exchange_set(x, "X-Ridge-Warning",
                         "the model's chat template knows no tools: a generic prompt describes them");

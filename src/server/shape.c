@@ -146,6 +146,26 @@ int rg_choice_n_calls(const rg_call *c, const rg_choice *ch)
     return c->f.parallel_tools || n < 1 ? n : 1;
 }
 
+bool rg_part_is_given(const rg_call *c, const rg_choice *ch, const rg_talk_part *p)
+{
+    return p->kind != RG_PART_CALL || (int)p->from < rg_choice_n_calls(c, ch);
+}
+
+bool rg_part_is_over(const rg_choice *ch, const rg_talk_part *p)
+{
+    bool last = p == &ch->answer.part[ch->answer.n_parts - 1];
+
+    return ch->finish != RG_RUNNING || !last || (p->kind == RG_PART_CALL && ch->answer.call[p->from].done);
+}
+
+bool rg_says_nothing(const rg_answer *a)
+{
+    for (size_t i = 0; i < a->n_parts; i++)
+        if (a->part[i].kind != RG_PART_REASONING)
+            return false;
+    return true;
+}
+
 /* ---- completions and chat ---------------------------------------------------------------------------------------- */
 
 static void open_object(rg_buf *b, const rg_call *c, const char *object)

@@ -184,18 +184,62 @@ void rg_put_escaped(rg_answer *a, rg_buf *to, const char *s, size_t n)
     }
 }
 
-static void move_to(rg_answer *a, rg_buf *to, size_t n)
+void rg_add_part(rg_answer *a, rg_part_kind kind, size_t from)
 {
-    if (n && to == &a->content)
+    if (a->n_parts == a->parts_room) {
+        size_t room = a->parts_room ? 2 * a->parts_room : 4;
+        rg_talk_part *p = rg_resize_array(a->part, room, sizeof *p);
+        if (!p) {
+            a->failed = true;
+            return;
+        }
+        a->part = p;
+        a->parts_room = room;
+    }
+    a->part[a->n_parts++] = (rg_talk_part){ .kind = kind, .from = from, .token = a->token };
+}
+
+static bool goes_on(const rg_answer *a, rg_part_kind kind)
+{
+    return a->n_parts && a->part[a->n_parts - 1].kind == kind;
+}
+
+static rg_buf *text_of(rg_answer *a, rg_part_kind kind)
+{
+    return kind == RG_PART_REASONING ? &a->reasoning : &a->content;
+}
+
+void rg_put_part(rg_answer *a, rg_part_kind kind, const char *s, size_t n)
+{
+    rg_buf *to = text_of(a, kind);
+
+    if (!n)
+        return;
+    if (!goes_on(a, kind))
+        rg_add_part(a, kind, to->n);
+    rg_put(a, to, s, n);
+    if (!a->failed)
+        a->part[a->n_parts - 1].n += n;
+}
+
+static void move_to(rg_answer *a, rg_part_kind kind, size_t n)
+{
+    if (n && kind == RG_PART_TEXT)
         a->drop_blanks = false;
-    rg_put(a, to, rg_rest(a), n);
+    rg_put_part(a, kind, rg_rest(a), n);
     rg_skip(a, n);
 }
 
-/* A line between texts of two messages. */
-static void separate(rg_answer *a, rg_buf *b)
+/* A line between texts of two messages; where something else came between them, it belongs to neither. */
+static void separate(rg_answer *a, rg_part_kind kind)
 {
-    if (b->n && !rg_is_blank(b->data[b->n - 1]))
+    rg_buf *b = text_of(a, kind);
+
+    if (!b->n || rg_is_blank(b->data[b->n - 1]))
+        return;
+    if (goes_on(a, kind))
+        rg_put_part(a, kind, "\n", 1);
+    else
         rg_put(a, b, "\n", 1);
 }
 
@@ -205,7 +249,7 @@ bool rg_no_call(rg_answer *a)
         rg_skip(a, 1);
     if (!a->last || !a->calls_only) {
         a->drop_blanks &= a->at == a->keep;
-        rg_put(a, &a->content, a->held.data + a->keep, a->at - a->keep);
+        rg_put_part(a, RG_PART_TEXT, a->held.data + a->keep, a->at - a->keep);
     }
     a->state = RG_S_WORDS;
     return true;
@@ -226,7 +270,7 @@ static void begin_thought(rg_answer *a, int which)
 {
     const rg_talk *t = a->talk;
 
-    separate(a, &a->reasoning);
+    separate(a, RG_PART_REASONING);
     a->think_close = t->think[which].close;
     a->in_message = t->heads != NULL;
     a->reasoned = true;
@@ -329,7 +373,7 @@ static void give_last(rg_answer *a)
         words = scan(a).n == RG_MARK_MAYBE ? a->scanned : words;
         a->last = true;
     }
-    move_to(a, &a->content, words);
+    move_to(a, RG_PART_TEXT, words);
     rg_skip(a, rg_n_rest(a));
 }
 
@@ -352,13 +396,13 @@ static bool turn_words(rg_answer *a)
     if (f.kind == NO_MARK) {
         if (!a->tools && !a->talk->heads && f.n == RG_MARK_NO)
             blanks = 0;
-        move_to(a, &a->content, words - blanks);
+        move_to(a, RG_PART_TEXT, words - blanks);
         a->scanned = f.n == RG_MARK_MAYBE ? 0 : blanks;
         return false;
     }
     if (f.kind == THINK_END || f.kind == SILENT)
         blanks = f.kind == SILENT ? 0 : blanks;
-    move_to(a, &a->content, words - blanks);
+    move_to(a, RG_PART_TEXT, words - blanks);
     rg_skip(a, blanks);
     take_mark(a, f);
     return true;
@@ -417,7 +461,7 @@ static bool turn_think(rg_answer *a)
     while ((n >= 0 || !a->last) && blanks < words && blanks < MAX_BLANKS && rg_is_blank(rg_rest(a)[words - 1 - blanks]))
         blanks++;
     a->streams |= words > blanks;
-    move_to(a, &a->reasoning, words - blanks);
+    move_to(a, RG_PART_REASONING, words - blanks);
     if (n < 0) {
         a->scanned = n == RG_MARK_MAYBE ? 0 : blanks;
         return false;
@@ -461,11 +505,11 @@ static void read_head(rg_answer *a, const char *head)
         a->forms = 0;
         a->state = rg_commit(a, name, n, NULL, 0) ? RG_S_ARGS : RG_S_WORDS;
     } else if (h->thinks && strstr(head, h->thinks)) {
-        separate(a, &a->reasoning);
+        separate(a, RG_PART_REASONING);
         a->reasoned = true;
         a->state = RG_S_THINK;
     } else {
-        separate(a, &a->content);
+        separate(a, RG_PART_TEXT);
         a->drop_blanks = true;
         a->state = RG_S_WORDS;
     }
@@ -555,6 +599,7 @@ void rg_answer_fini(rg_answer *a)
     for (int i = 0; i < a->n_calls; i++)
         rg_buf_fini(&a->call[i].arguments);
     rg_free(a->call);
+    rg_free(a->part);
     for (size_t i = 0; i < RG_LEN(all); i++)
         rg_buf_fini(all[i]);
     *a = (rg_answer){ 0 };

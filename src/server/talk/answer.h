@@ -22,6 +22,15 @@ typedef struct rg_tool_call {
     bool cut;         /* the answer ended within it */
 } rg_tool_call;
 
+/* What an answer is made of, in the order in which it came. */
+typedef enum rg_part_kind { RG_PART_REASONING, RG_PART_TEXT, RG_PART_CALL } rg_part_kind;
+
+typedef struct rg_talk_part {
+    rg_part_kind kind;
+    size_t from, n; /* bytes [from, from + n) of the reasoning or the content; of a call: its number, and 0 */
+    size_t token;   /* the answer's token with which it began */
+} rg_talk_part;
+
 /* Where an answer begins: the prompt may have opened its reasoning, or the head of its message. */
 typedef enum rg_talk_start { RG_START_PLAIN, RG_START_THINKING, RG_START_HEAD } rg_talk_start;
 
@@ -47,6 +56,9 @@ typedef struct rg_answer {
     rg_buf reasoning, content; /* all of it so far */
     rg_tool_call *call;
     int n_calls, calls_room;
+    rg_talk_part *part; /* [n_parts]; only the last one grows */
+    size_t n_parts, parts_room;
+    size_t token;    /* how many tokens were read before this one: the caller counts them */
     /* Set after rg_answer_init. */
     bool marked;     /* calls come only between marks: JSON alone is text */
     bool calls_only; /* what may be the beginning of a call when the answer ends is no text */

@@ -65,6 +65,7 @@ bool rg_commit(rg_answer *a, const char *name, size_t n, const char *id, size_t 
     memcpy(c->name, name, n);
     make_id(a, c, id, n_id);
     rg_buf_init(&c->arguments, a->content.cap);
+    rg_add_part(a, RG_PART_CALL, (size_t)a->n_calls);
     a->n_calls++;
     a->committed = true;
     return true;

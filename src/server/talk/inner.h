@@ -56,6 +56,10 @@ bool rg_mark_is_blank(const char *mark); /* nothing but blanks */
 void rg_skip(rg_answer *a, size_t n);
 void rg_skip_blanks(rg_answer *a);
 void rg_put(rg_answer *a, rg_buf *to, const char *s, size_t n);
+/* Text of the answer: reasoning, or content. */
+void rg_put_part(rg_answer *a, rg_part_kind kind, const char *s, size_t n);
+/* A part more, which begins here. */
+void rg_add_part(rg_answer *a, rg_part_kind kind, size_t from);
 /* Text as the inside of a JSON text. */
 void rg_put_escaped(rg_answer *a, rg_buf *to, const char *s, size_t n);
 

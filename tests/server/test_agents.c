@@ -1,0 +1,344 @@
+/* test_agents.c -- what agents send to the Responses API and what they get: tools of every kind, items of every type, and
+ * streams whose events say the same as the whole answer. */
+#define _GNU_SOURCE 1
+#define ACTOR_FOLDER "agents"
+#include "server/actor.h"
+
+#include "base/json.h"
+#include "server/core.h"
+
+/* Tools by their names alone: the checkpoint has no room for more. */
+#define TEMPLATE                                                                                                       \
+    "{%- if tools %}<tools>{%- for t in tools %} {{ t.function.name }}{%- endfor %}</tools>{% endif %}"                \
+    "{%- for m in messages %}{{ '\\n' + m.role + ': ' }}{{ m.content }}"                                               \
+    "{%- for c in m.tool_calls or [] %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": "             \
+    "{{ c.function.arguments | tojson }}}\n</tool_call>{%- endfor %}{%- endfor %}<|im_start|>assistant\n"
+
+#define CALL(name, arguments) "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " arguments "}\n</tool_call>"
+
+static test_server t;
+
+/* A server whose model says the script to this body. */
+static void say(const char *script, const char *body)
+{
+    actor a = { TEMPLATE, script, { "<|im_end|>", "<|im_start|>", "<tool_call>", "</tool_call>", "<think>", "</think>" } };
+
+    write_actor(&a, false, 1);
+    serve(&t, NULL);
+    json_t *v = test_web_json(t.port, "/v1/responses/input_tokens", body, 200);
+    int n = (int)json_integer_value(json_object_get(v, "input_tokens"));
+    json_decref(v);
+    test_server_stop(&t);
+    write_actor(&a, false, n - 1);
+    serve(&t, NULL);
+}
+
+/* Every member of want is in got, and lists are as long. */
+static bool has(const json_t *got, const json_t *want)
+{
+    const char *key;
+    json_t *v;
+
+    if (json_is_object(want)) {
+        json_object_foreach((json_t *)(uintptr_t)want, key, v)
+            if (!has(json_object_get(got, key), v))
+                return false;
+        return json_is_object(got);
+    }
+    if (!json_is_array(want))
+        return json_equal((json_t *)(uintptr_t)got, (json_t *)(uintptr_t)want);
+    if (json_array_size(got) != json_array_size(want))
+        return false;
+    for (size_t i = 0; i < json_array_size(want); i++)
+        if (!has(json_array_get(got, i), json_array_get(want, i)))
+            return false;
+    return true;
+}
+
+static json_t *load(const char *text)
+{
+    json_t *v = rg_json_load(text, strlen(text), JSON_DECODE_ANY, NULL);
+
+    if (!v)
+        fail_msg("not JSON: %s", text);
+    return v;
+}
+
+static void must_have(const json_t *got, const char *want, const char *why)
+{
+    json_t *w = load(want);
+
+    if (!has(got, w)) {
+        char *s = rg_json_dump(got, JSON_COMPACT | JSON_ENCODE_ANY);
+        fail_msg("%s\n  got  %s\n  want %s", why, s, want);
+    }
+    json_decref(w);
+}
+
+/* The ids of a response, which differ from one to the next. */
+static void drop_ids(json_t *items)
+{
+    json_t *item;
+    size_t i;
+
+    json_array_foreach(items, i, item) {
+        json_object_del(item, "id");
+        json_object_del(item, "call_id");
+    }
+}
+
+/* The items as a client puts them together from a stream: those that were done, after checking that deltas are what
+ * they end with, and that every item is opened before and has the number of its place. */
+static json_t *read_items(const char *body, json_t **last)
+{
+    json_t *items = json_array();
+    rg_buf text;
+    int at = 0;
+
+    rg_buf_init(&text, 1 << 16);
+    *last = NULL;
+    for (const char *s = body; (s = strstr(s, "\ndata: ")); s += 7) {
+        json_t *v = json_loadb(s + 7, strcspn(s + 7, "\n"), 0, NULL), *delta = json_object_get(v, "delta");
+        const char *type = json_string_value(json_object_get(v, "type"));
+        const json_t *whole = json_object_get(v, "text");
+        assert_non_null(type);
+        assert_int_equal(json_integer_value(json_object_get(v, "sequence_number")), at++);
+        if (json_object_get(v, "output_index"))
+            assert_int_equal(json_integer_value(json_object_get(v, "output_index")), json_array_size(items));
+        if (!strcmp(type, "response.output_item.added"))
+            rg_buf_reset(&text);
+        if (delta)
+            rg_buf_add(&text, json_string_value(delta), json_string_length(delta));
+        whole = whole ? whole : json_object_get(v, "arguments");
+        whole = whole ? whole : json_object_get(v, "input");
+        if (whole && strstr(type, ".done") && strcmp(json_string_value(whole), text.n ? text.data : "") != 0)
+            fail_msg("%s: deltas '%s', whole '%s'", type, text.n ? text.data : "", json_string_value(whole));
+        if (!strcmp(type, "response.output_item.done"))
+            json_array_append(items, json_object_get(v, "item"));
+        if (json_object_get(v, "response")) {
+            json_decref(*last);
+            *last = json_incref(json_object_get(v, "response"));
+        }
+        json_decref(v);
+    }
+    rg_buf_fini(&text);
+    return items;
+}
+
+/* The model says the script to a request with these members: the answer has these items, whole and streamed.  warns: a
+ * part of the warning; NULL: there is none. */
+static void answers(const char *script, const char *members, const char *want, const char *warns)
+{
+    char body[6000];
+    json_t *last;
+
+    snprintf(body, sizeof body, "{%s,\"temperature\":0}", members);
+    say(script, body);
+    test_reply r = test_web_ask(t.port, "POST", "/v1/responses", NULL, body);
+    if (r.status != 200)
+        fail_msg("%s\n%s", body, r.body);
+    const char *warning = test_reply_header(&r, "X-Ridge-Warning");
+    if (warns ? !warning || !strstr(warning, warns) : warning != NULL)
+        fail_msg("%s\nwarning: %s", body, warning ? warning : "none");
+    json_t *v = test_reply_json(&r), *output = json_object_get(v, "output");
+    must_have(output, want, body);
+    test_reply_free(&r);
+
+    snprintf(body, sizeof body, "{%s,\"temperature\":0,\"stream\":true}", members);
+    r = test_web_ask(t.port, "POST", "/v1/responses", NULL, body);
+    json_t *items = read_items(r.body, &last);
+    must_have(items, want, body);
+    if (!json_equal(items, json_object_get(last, "output")))
+        fail_msg("%s", r.body);
+    drop_ids(items);
+    drop_ids(output);
+    if (!json_equal(items, output))
+        fail_msg("streamed it is not what it is whole: %s", r.body);
+    json_decref(items);
+    json_decref(last);
+    json_decref(v);
+    test_reply_free(&r);
+    test_server_stop(&t);
+}
+
+#define USER "\"input\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
+
+/* ---- tools ------------------------------------------------------------------------------------------------------- */
+
+static void calls_are_items_of_their_kind(void **state)
+{
+    static const struct {
+        const char *tools, *script, *want;
+    } cases[] = {
+        { "{\"type\":\"function\",\"name\":\"f\"}", CALL("f", "{\"a\": 1}"),
+          "[{\"type\":\"function_call\",\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\",\"status\":\"completed\"}]" },
+        { "{\"type\":\"custom\",\"name\":\"exec\",\"description\":\"Runs code.\"}",
+          CALL("exec", "{\"input\": \"a \\\"b\\\"\\n\\u00e9\\ud83d\\ude00\\\\\"}"),
+          "[{\"type\":\"custom_tool_call\",\"name\":\"exec\",\"input\":\"a \\\"b\\\"\\n\\u00e9\\ud83d\\ude00\\\\\"}]" },
+        { "{\"type\":\"local_shell\"}", CALL("local_shell", "{\"command\": [\"ls\", \"-l\"], \"timeout_ms\": 9}"),
+          "[{\"type\":\"local_shell_call\",\"action\":{\"type\":\"exec\",\"command\":[\"ls\",\"-l\"],\"env\":{},"
+          "\"timeout_ms\":9}}]" },
+        { "{\"type\":\"shell\"}", CALL("shell", "{\"commands\": [\"ls\"]}"),
+          "[{\"type\":\"shell_call\",\"action\":{\"commands\":[\"ls\"]}}]" },
+        { "{\"type\":\"apply_patch\"}", CALL("apply_patch", "{\"type\": \"delete_file\", \"path\": \"x\"}"),
+          "[{\"type\":\"apply_patch_call\",\"operation\":{\"type\":\"delete_file\",\"path\":\"x\"}}]" },
+        { "{\"type\":\"tool_search\",\"execution\":\"client\"}", CALL("tool_search", "{\"query\": \"mail\"}"),
+          "[{\"type\":\"tool_search_call\",\"execution\":\"client\",\"arguments\":{\"query\":\"mail\"}}]" },
+        { "{\"type\":\"namespace\",\"name\":\"mcp__fs\",\"description\":\"Files\",\"tools\":[{\"type\":\"function\","
+          "\"name\":\"read\"},{\"type\":\"custom\",\"name\":\"raw\"}]}",
+          CALL("mcp__fs__read", "{}") "\n" CALL("mcp__fs__raw", "{\"input\": \"x\"}"),
+          "[{\"type\":\"function_call\",\"name\":\"read\",\"namespace\":\"mcp__fs\",\"arguments\":\"{}\"},"
+          "{\"type\":\"custom_tool_call\",\"name\":\"raw\",\"namespace\":\"mcp__fs\",\"input\":\"x\"}]" },
+        { "{\"type\":\"function\",\"name\":\"shell\"},{\"type\":\"shell\"}",
+          CALL("shell_tool", "{\"commands\": []}") "\n" CALL("shell", "{}"),
+          "[{\"type\":\"shell_call\"},{\"type\":\"function_call\",\"name\":\"shell\"}]" },
+    };
+    char members[2000];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        snprintf(members, sizeof members, USER ",\"tools\":[%s]", cases[i].tools);
+        answers(cases[i].script, members, cases[i].want, NULL);
+    }
+}
+
+static void tools_of_a_server_are_left_out(void **state)
+{
+    static const char *const types[] = {
+        "web_search", "web_search_preview", "image_generation", "code_interpreter", "file_search", "mcp", "tool_search",
+        "computer_use_preview", "what_comes_next_year",
+    };
+    char members[1000];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(types); i++) {
+        snprintf(members, sizeof members,
+                 USER ",\"tools\":[{\"type\":\"function\",\"name\":\"f\"},{\"type\":\"%s\"}],\"tool_choice\":{\"type\":"
+                 "\"%s\"}", types[i], types[i]);
+        if (!strcmp(types[i], "tool_search"))
+            *strstr(members, ",\"tool_choice") = 0;
+        answers("Ok.", members, "[{\"type\":\"message\",\"content\":[{\"text\":\"Ok.\"}]}]", types[i]);
+    }
+}
+
+/* ---- the order of an answer -------------------------------------------------------------------------------------- */
+
+static void text_after_a_call_is_a_message_of_its_own(void **state)
+{
+    static const char tools[] = USER ",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]";
+
+    (void)state;
+    answers("<think>Hm.</think>One." CALL("f", "{}") "Two." CALL("f", "{\"a\": 2}") "Three.", tools,
+            "[{\"type\":\"reasoning\",\"content\":[{\"text\":\"Hm.\"}]},"
+            "{\"type\":\"message\",\"content\":[{\"text\":\"One.\"}]},{\"type\":\"function_call\"},"
+            "{\"type\":\"message\",\"content\":[{\"text\":\"Two.\"}]},{\"type\":\"function_call\"},"
+            "{\"type\":\"message\",\"content\":[{\"text\":\"Three.\"}]}]",
+            NULL);
+    answers(CALL("f", "{}") CALL("f", "{}") "End.", USER ",\"parallel_tool_calls\":false,\"tools\":[{\"type\":"
+            "\"function\",\"name\":\"f\"}]",
+            "[{\"type\":\"function_call\"},{\"type\":\"message\",\"content\":[{\"text\":\"End.\"}]}]", NULL);
+    answers("<think>Hm.</think>", tools, "[{\"type\":\"reasoning\"},{\"type\":\"message\",\"content\":[{\"text\":\"\"}]}]",
+            NULL);
+}
+
+/* ---- histories --------------------------------------------------------------------------------------------------- */
+
+/* The prompt of these items is that of these messages. */
+static void reads_as(const char *items, const char *messages, const char *warns)
+{
+    char body[4000];
+
+    snprintf(body, sizeof body, "{\"messages\":%s}", messages);
+    json_t *want = test_web_json(t.port, "/apply-template", body, 200);
+    snprintf(body, sizeof body, "{\"input\":%s}", items);
+    test_reply r = test_web_ask(t.port, "POST", "/v1/responses/input_tokens", NULL, body);
+    json_t *got = test_reply_json(&r);
+    const char *warning = test_reply_header(&r, "X-Ridge-Warning");
+    if (r.status != 200 || json_integer_value(json_object_get(got, "input_tokens")) !=
+                               json_integer_value(json_object_get(want, "count")))
+        fail_msg("%s\n%s\n%s", items, r.body, json_string_value(json_object_get(want, "prompt")));
+    if (warns ? !warning || !strstr(warning, warns) : warning != NULL)
+        fail_msg("%s\nwarning: %s", items, warning ? warning : "none");
+    json_decref(got);
+    json_decref(want);
+    test_reply_free(&r);
+}
+
+#define ASKED "{\"role\":\"user\",\"content\":\"Hi\"}"
+#define CALLED(name, arguments)                                                                                        \
+    "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{"       \
+    "\"name\":\"" name "\",\"arguments\":" arguments "}}]}"
+#define GAVE(text) "{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"" text "\"}"
+
+static void items_of_every_type_are_read(void **state)
+{
+    static const struct {
+        const char *items, *messages, *warns;
+    } cases[] = {
+        { "{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"exec\",\"input\":\"a\\nb\"},"
+          "{\"type\":\"custom_tool_call_output\",\"call_id\":\"c\",\"output\":\"done\"}",
+          CALLED("exec", "{\"input\":\"a\\nb\"}") "," GAVE("done"), NULL },
+        { "{\"type\":\"local_shell_call\",\"id\":\"i\",\"call_id\":\"c\",\"status\":\"completed\",\"action\":{\"type\":"
+          "\"exec\",\"command\":[\"ls\"],\"env\":{},\"user\":null}},"
+          "{\"type\":\"local_shell_call_output\",\"id\":\"c\",\"output\":\"x\"}",
+          CALLED("local_shell", "{\"command\":[\"ls\"]}") "," GAVE("x"), NULL },
+        { "{\"type\":\"shell_call\",\"call_id\":\"c\",\"action\":{\"commands\":[\"ls\"]}},{\"type\":"
+          "\"shell_call_output\",\"call_id\":\"c\",\"output\":[{\"stdout\":\"x\"}]}",
+          CALLED("shell", "{\"commands\":[\"ls\"]}") "," GAVE("[{\\\"stdout\\\":\\\"x\\\"}]"), NULL },
+        { "{\"type\":\"apply_patch_call\",\"call_id\":\"c\",\"operation\":{\"type\":\"delete_file\",\"path\":\"x\"}},"
+          "{\"type\":\"apply_patch_call_output\",\"call_id\":\"c\",\"status\":\"completed\"}",
+          CALLED("apply_patch", "{\"type\":\"delete_file\",\"path\":\"x\"}") "," GAVE("completed"), NULL },
+        { "{\"type\":\"function_call\",\"call_id\":\"c\",\"namespace\":\"mcp__fs\",\"name\":\"read\",\"arguments\":"
+          "\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":\"input_text\",\"text\":"
+          "\"x\"}]}",
+          CALLED("mcp__fs__read", "{}") "," GAVE("x"), NULL },
+        { "{\"type\":\"mcp_call\",\"id\":\"c\",\"server_label\":\"fs\",\"name\":\"read\",\"arguments\":\"{}\",\"output\":"
+          "\"x\",\"error\":null}",
+          CALLED("fs__read", "{}") "," GAVE("x"), NULL },
+        { "{\"type\":\"web_search_call\",\"id\":\"w\",\"status\":\"completed\"}," ASKED, ASKED, "web_search_call" },
+        { "{\"type\":\"image_generation_call\",\"id\":\"w\",\"result\":\"AA\"}", ASKED "\b", "image_generation_call" },
+        { "{\"type\":\"mcp_list_tools\",\"id\":\"w\",\"server_label\":\"l\",\"tools\":[]}", ASKED "\b", "mcp_list_tools" },
+        { "{\"type\":\"mcp_approval_request\",\"id\":\"w\"}", ASKED "\b", "mcp_approval_request" },
+        { "{\"type\":\"compaction\",\"encrypted_content\":\"w\"}", ASKED "\b", "compaction" },
+        { "{\"type\":\"ghost_snapshot\"}", ASKED "\b", "ghost_snapshot" },
+        { "{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},{\"type\":"
+          "\"input_image\",\"image_url\":\"data:\"}]}",
+          "{\"role\":\"user\",\"content\":\"a\\n(One image was left out: this model reads text alone.)\"}", "image" },
+    };
+    char items[3000], messages[3000];
+
+    (void)state;
+    say("Ok.", "{" USER "}");
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        bool alone = strchr(cases[i].messages, '\b'); /* the items say nothing */
+        snprintf(items, sizeof items, "[" ASKED ",%s]", cases[i].items);
+        snprintf(messages, sizeof messages, "[" ASKED "%s%s]", alone ? "" : ",", alone ? "" : cases[i].messages);
+        reads_as(items, messages, cases[i].warns);
+    }
+    test_server_stop(&t);
+}
+
+/* Tools that a search has found, or that come with an item, can be called from then on. */
+static void found_tools_can_be_called(void **state)
+{
+    (void)state;
+    answers(CALL("mail", "{}"),
+            "\"input\":[" ASKED ",{\"type\":\"tool_search_call\",\"call_id\":\"c\",\"execution\":\"client\",\"arguments\":"
+            "{\"query\":\"mail\"}},{\"type\":\"tool_search_output\",\"call_id\":\"c\",\"execution\":\"client\",\"tools\":["
+            "{\"type\":\"function\",\"name\":\"mail\"}]}],\"tools\":[{\"type\":\"tool_search\",\"execution\":\"client\"}]",
+            "[{\"type\":\"function_call\",\"name\":\"mail\"}]", NULL);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_are_items_of_their_kind),
+        cmocka_unit_test(tools_of_a_server_are_left_out),
+        cmocka_unit_test(text_after_a_call_is_a_message_of_its_own),
+        cmocka_unit_test(items_of_every_type_are_read),
+        cmocka_unit_test(found_tools_can_be_called),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
