@@ -77,7 +77,7 @@ static bool convert(const quantize_options *o, const char *path, const rg_conver
         cli_warn_notes(&o->args.common, path, report.notes);
     }
     if (ok && o->args.common.json)
-        ok = print_json(&report, rg_format_of(c->type)->name, err);
+        ok = print_json(&report, c->mixture ? c->mixture->name : rg_format_of(c->type)->name, err);
     else if (ok)
         print_text(&report, to, o->args.common.quiet);
     rg_convert_report_fini(&report);
@@ -92,7 +92,8 @@ static int run(int argc, char **argv)
     const cli_option options[] = {
         { "--type", CLI_STRING, &o.type, "NAME",
           "of matrices: f32 f16 bf16 q4_0 (default) q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq1_s iq1_m iq2_xxs "
-          "iq2_xs iq2_s iq3_xxs iq3_s iq4_nl iq4_xs mxfp4 nvfp4 tq1_0 tq2_0" },
+          "iq2_xs iq2_s iq3_xxs iq3_s iq4_nl iq4_xs mxfp4 nvfp4 tq1_0 tq2_0; or a mixture: q3_k_s q3_k_m q3_k_l q4_k_s "
+          "q4_k_m q5_k_s q5_k_m" },
         { "--to", CLI_STRING, &o.to, "KIND", "gguf (default), or hf: a directory of safetensors, in f32, f16 or bf16" },
         { "--importance", CLI_STRING, &o.importance, "FILE",
           "mean |x| of matrices' inputs, which `eval --activations` writes, or an imatrix: errors weigh by it" },
@@ -111,7 +112,10 @@ static int run(int argc, char **argv)
         return cli_usage("quantize: --to takes gguf or hf, not '%.40s'", o.to);
     rg_convert_options c = { .to_hf = hf, .n_threads = o.args.common.threads ? o.args.common.threads : rg_cores(),
                              .vocabulary = rg_tokenizer_export, .progress = cli_progress, .stop = cli_interrupted };
-    if (!rg_type_by_name(o.type, &c.type))
+    c.mixture = rg_mixture_find(o.type);
+    if (c.mixture)
+        c.type = c.mixture->base;
+    else if (!rg_type_by_name(o.type, &c.type))
         return cli_usage("quantize: --type '%.40s' is no format; see `ridge quantize --help`", o.type);
     c.progress_arg = o.args.common.quiet ? &o : NULL;
     cli_catch_interrupt();

@@ -113,10 +113,14 @@ static bool is_coded(convert *v, item *it)
 
 static void choose(convert *v, item *it)
 {
+    const bool is_head =
+        !rg_checkpoint_find(v->from, "lm_head.weight") && !rg_checkpoint_find(v->from, "output.weight");
+    const rg_type wanted = v->o->mixture ? rg_mixture_type(v->o->mixture, it->name, v->config.n_layers, is_head)
+                                         : v->o->type;
     rg_convert_report *r = v->report;
 
-    it->type = choose_type(v->o->type, it->n_cols);
-    if (it->type != v->o->type)
+    it->type = choose_type(wanted, it->n_cols);
+    if (it->type != wanted)
         r->fallbacks[r->n_fallbacks++] = (rg_fallback){ it->name, it->type };
 }
 
@@ -613,6 +617,13 @@ static bool start_threads(convert *v, rg_error *err)
     return true;
 }
 
+static bool put_keys(convert *v, rg_error *err)
+{
+    const rg_mixture *m = v->o->mixture;
+
+    return rg_convert_keys(v->w, v->from, &v->config, m ? m->file_type : rg_convert_file_type(v->o->type), err);
+}
+
 static bool put_tokenizer(convert *v, rg_error *err)
 {
     const rg_config *c = &v->config;
@@ -672,7 +683,7 @@ static bool write_all(convert *v, const char *to, rg_error *err)
     if (!v->w)
         return false;
     if (v->o->to_hf ? !put_hf_config(v, err)
-                    : !rg_convert_keys(v->w, v->from, &v->config, v->o->type, err) || !put_tokenizer(v, err))
+                    : !put_keys(v, err) || !put_tokenizer(v, err))
         return false;
     for (int i = 0; i < v->n_items; i++) {
         const item *it = &v->items[i];

@@ -8,6 +8,7 @@
 #define RG_MODEL_CONVERT_H
 
 #include "model/arch.h"
+#include "model/mixture.h"
 
 enum { RG_CONVERT_WARNING = 300 };
 
@@ -21,6 +22,7 @@ typedef struct rg_convert_coded {
 
 typedef struct rg_convert_options {
     rg_type type;
+    const rg_mixture *mixture; /* whose base is the type; NULL: all matrices have the same */
     const rg_convert_coded *coded; /* NULL: none; of weights that are made by a function of their own, none may be */
     bool to_hf;
     int n_threads; /* >= 1 */
@@ -60,8 +62,10 @@ bool rg_convert(rg_convert_report *r, const rg_checkpoint *from, const char *to,
                 rg_error *err) RG_MUST_CHECK;
 void rg_convert_report_fini(rg_convert_report *r);
 
-/* The metadata of such a GGUF file, but for the tokenizer (convert_keys.c). */
-bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, rg_type type,
+/* The metadata of such a GGUF file, but for the tokenizer (convert_keys.c).  file_type: general.file_type. */
+bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, int file_type,
                      rg_error *err) RG_MUST_CHECK;
+/* The number of one type; for the k-types of their simplest mixture. */
+int rg_convert_file_type(rg_type type);
 
 #endif

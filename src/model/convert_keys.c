@@ -8,8 +8,7 @@
 
 enum { GGUF_TYPE_U32 = 4, GGUF_TYPE_I32 = 5, QUANTIZATION_VERSION = 2 };
 
-/* general.file_type: the type of most tensors; for the k-types the number of the simplest mixture. */
-static int file_type(rg_type type)
+int rg_convert_file_type(rg_type type)
 {
     static const struct {
         rg_type type;
@@ -145,7 +144,7 @@ static bool put_labels(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_co
     return ok;
 }
 
-bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, rg_type type, rg_error *err)
+bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, int file_type, rg_error *err)
 {
     size_t n_common;
     const rg_key *common = rg_config_common_keys(&n_common);
@@ -174,6 +173,6 @@ bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_conf
             !c->arch->put_gguf(c, w, err))
             return false;
     }
-    return rg_ckpt_put_int(w, "general.file_type", GGUF_TYPE_U32, file_type(type), err) &&
+    return rg_ckpt_put_int(w, "general.file_type", GGUF_TYPE_U32, file_type, err) &&
            rg_ckpt_put_int(w, "general.quantization_version", GGUF_TYPE_U32, QUANTIZATION_VERSION, err);
 }
