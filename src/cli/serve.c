@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ typedef struct serve_options {
     cli_args args;
     cli_engine engine;
     rg_server_options s;
-    const char *key_file, *tls_cert_file, *tls_key_file, *batching;
+    const char *key_file, *tls_cert_file, *tls_key_file, *batching, *log_level, *log_format;
     const char *socket_mode;
     cli_strings keys, hosts, cors_origins, allowed_hosts;
     int32_t batch_rows, max_waiting_ids;
@@ -193,7 +194,7 @@ static rg_engine *open_engine(serve_options *o, rg_server *s, const char *path, 
     cli_warn_unused(&o->args.common, path, rg_engine_info(engine).n_unused_tensors);
     cli_warn_notes(&o->args.common, path, rg_engine_info(engine).notes);
     if (rg_engine_chat_problem(engine))
-        fprintf(stderr, "ridge: %s: chat is refused, since %s\n", path, rg_engine_chat_problem(engine));
+        rg_log(RG_LOG_WARN, "%s: chat is refused, since %s", path, rg_engine_chat_problem(engine));
     return engine;
 }
 
@@ -251,6 +252,7 @@ static bool serve(serve_options *o, const char *path, rg_error *err)
     opening = false;
     if (engine) {
         rg_server_ready(s, engine);
+        rg_log(RG_LOG_INFO, "serve: listening on %s", rg_server_url(s));
         if (!o->args.common.quiet)
             greet(o, s, engine);
         cli_flush(NULL);
@@ -307,6 +309,46 @@ static bool take_places(serve_options *o, rg_error *err)
     return true;
 }
 
+static bool set_log(const serve_options *o, rg_error *err)
+{
+    static const struct {
+        const char *name;
+        rg_level level;
+    } levels[] = { { "error", RG_LOG_ERROR }, { "warn", RG_LOG_WARN }, { "warning", RG_LOG_WARN },
+                   { "info", RG_LOG_INFO }, { "debug", RG_LOG_DEBUG } };
+    const char *format = o->log_format ? o->log_format : "text";
+    bool json = !strcasecmp(format, "json"), found = !o->log_level;
+
+    if (!json && strcasecmp(format, "text"))
+        return rg_fail(err, RG_E_USAGE, "serve: --log-format '%.20s' is not one of text, json", format);
+    if (o->verbose)
+        rg_log_set_level(RG_LOG_INFO);
+    for (size_t i = 0; !found && i < RG_LEN(levels); i++)
+        if ((found = !strcasecmp(o->log_level, levels[i].name)))
+            rg_log_set_level(levels[i].level);
+    if (!found)
+        return rg_fail(err, RG_E_USAGE, "serve: --log-level '%.20s' is not one of error, warn, info, debug",
+                       o->log_level);
+    rg_log_set_json(json);
+    return true;
+}
+
+/* Only programs of this machine reach it. */
+static bool is_local(const char *host)
+{
+    return !strncmp(host, "unix:", 5) || !strncmp(host, "127.", 4) || !strcmp(host, "::1") ||
+           !strcmp(host, "localhost");
+}
+
+static void warn_of_strangers(const serve_options *o)
+{
+    for (int i = 0; !o->s.n_keys && i < o->hosts.n; i++)
+        if (!is_local(o->hosts.item[i]))
+            rg_log(RG_LOG_WARN,
+                   "serve: --host %s without --api-key: everyone who reaches this machine can use the model",
+                   o->hosts.item[i]);
+}
+
 static int run(int argc, char **argv)
 {
     static serve_options o = { .drain_s = 30, .request_s = 3600, .queue_s = 600, .idle_s = 120, .header_s = 15,
@@ -358,7 +400,9 @@ static int run(int argc, char **argv)
         { "--batch-lines", CLI_INT, &o.s.batch_lines, "N", "of batches, that run at once (default 8)", 1, 4096 },
         { "--max-batches", CLI_INT, &o.s.max_batches, "N", "of one key, that have not ended (default 64)", 1, 1 << 20 },
         { "--watchdog", CLI_FLOAT, &o.watchdog_s, "S", "a longer step is a fault (default 30; 0: none)", 0, 1e9 },
-        { "--verbose", CLI_FLAG, &o.verbose, NULL, "a line per request on standard error" },
+        { "--verbose", CLI_FLAG, &o.verbose, NULL, "a line per request on standard error: --log-level info" },
+        { "--log-level", CLI_STRING, &o.log_level, "LEVEL", "error, warn (default), info (requests, too) or debug" },
+        { "--log-format", CLI_STRING, &o.log_format, "HOW", "text (default), or json: one object a line" },
         { NULL },
     };
     char path[1024];
@@ -370,11 +414,11 @@ static int run(int argc, char **argv)
     if (o.args.common.json)
         return cli_usage("serve has no --json: it answers over HTTP");
     take_times(&o);
-    if (o.verbose)
-        rg_log_set_level(RG_LOG_INFO);
-    bool ok = cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err) &&
+    bool ok = set_log(&o, &err) &&
+              cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err) &&
               take_places(&o, &err) && read_files(&o, &err);
     if (ok) {
+        warn_of_strangers(&o);
         name_model(&o, path);
         ok = read_loras(&o, &err);
     }

@@ -76,7 +76,13 @@ void rg_note_answer(rg_server *s, rg_exchange *x, int status)
     const char *method = n->route >= 0 ? rg_routes[n->route].method : "any";
 
     rg_count_http(s->metrics, n->route, path, method, status, took);
-    rg_log(RG_LOG_INFO, "serve: %s %s %d %.1f ms", rg_exchange_id(x), path, status, 1e3 * took);
+    const rg_log_field fields[] = { { .name = "request_id", .text = rg_exchange_id(x) },
+                                    { .name = "method", .text = method },
+                                    { .name = "path", .text = path },
+                                    { .name = "status", .number = status },
+                                    { .name = "ms", .number = 1e3 * took } };
+    rg_log_with(RG_LOG_INFO, fields, RG_LEN(fields), "serve: %s %s %d %.1f ms", rg_exchange_id(x), path, status,
+                1e3 * took);
 }
 
 void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e)

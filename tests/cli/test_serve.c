@@ -307,6 +307,59 @@ static void weights_are_numbers(void **state)
     }
 }
 
+/* Lines of the log are JSON where that is asked for, requests among them; an open address without a key is warned of. */
+static void the_log_is_json(void **state)
+{
+    static const char *const more[] = { "--host", "127.0.0.1", "--log-format", "json", "--log-level", "info", NULL };
+    static const char *const open_hosts[][5] = { { "--host", "0.0.0.0", "--log-format", "json", NULL },
+                                                 { "--host", "::", "--log-format", "JSON", NULL } };
+    char path[512], line[4096];
+    int n_warnings = 0, n_requests = 0;
+    process p;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s", test_scratch("log"));
+    int kept = dup(2), fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0644);
+    dup2(fd, 2);
+    start(&p, more);
+    dup2(kept, 2);
+    close(fd);
+    assert_int_equal(test_web_status(p.port, "/no \"such", NULL), 400);
+    assert_int_equal(test_web_status(p.port, "/nothing", NULL), 404);
+    kill(p.pid, SIGTERM);
+    assert_int_equal(ended(&p, WATCHDOG_S), 0);
+    FILE *f = fopen(path, "r");
+    while (fgets(line, sizeof line, f)) {
+        json_t *j = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+
+        assert_non_null(j);
+        assert_non_null(json_string_value(json_object_get(j, "time")));
+        assert_non_null(json_string_value(json_object_get(j, "message")));
+        assert_string_equal(json_string_value(json_object_get(j, "level")), "info");
+        n_requests += json_integer_value(json_object_get(j, "status")) == 404;
+        assert_true(!json_object_get(j, "status") || json_string_value(json_object_get(j, "request_id")));
+        json_decref(j);
+    }
+    fclose(f);
+    assert_int_equal(n_requests, 1);
+
+    for (size_t i = 0; i < RG_LEN(open_hosts); i++) {
+        char args[400];
+
+        snprintf(args, sizeof args, "serve /nonexistent; timeout -s TERM 2 " RG_BUILD_DIR "/ridge serve tales-1m --port 0 "
+                 "--threads 1 %s %s %s %s >/dev/null", open_hosts[i][0], open_hosts[i][1], open_hosts[i][2], open_hosts[i][3]);
+        command_run(args);
+        n_warnings += strstr(command_err, "\"warn\"") && strstr(command_err, "without --api-key");
+        snprintf(args + strlen(args), sizeof args - strlen(args), " --api-key k");
+        command_run(args);
+        assert_null(strstr(command_err, "\"warn\""));
+    }
+    assert_int_equal(n_warnings, 2);
+    command_refuses("serve tales-1m --log-level loud", 2, "'loud' is not one of error, warn, info, debug");
+    command_refuses("serve tales-1m --log-format xml", 2, "'xml'");
+    command_refuses("serve /nonexistent", 1, "/nonexistent");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +371,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed_it_comes_back),
         cmocka_unit_test(keys_have_weights),
         cmocka_unit_test(weights_are_numbers),
+        cmocka_unit_test(the_log_is_json),
     };
 
     test_init(argc, argv);
