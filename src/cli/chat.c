@@ -2,18 +2,16 @@
  *
  * The conversation is kept as JSON and goes through the checkpoint's chat template anew with every message; what was
  * computed for it before is found by the engine's prefix cache.  Ctrl-C stops an answer and not the program. */
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "cli/engine.h"
+#include "cli/lines.h"
 #include "cli/sampling.h"
 
 extern const cli_command cli_chat;
@@ -32,6 +30,8 @@ typedef struct talk {
     const chat_options *o;
     rg_engine *engine;
     json_t *messages;
+    size_t n_left_out; /* messages after the system's that no prompt holds any more, as they do not fit */
+    cli_lines *lines;
     bool on_terminal;
 } talk;
 
@@ -40,7 +40,7 @@ static const char help[] = "Type a message and press Enter; a line that ends in 
                            "  /reset          forget the conversation\n"
                            "  /system TEXT    start anew with this system message\n"
                            "  /save FILE      write the conversation as JSON (`ridge render` reads it)\n"
-                           "  /exit           leave (Ctrl-D too)\n";
+                           "  /bye            leave (/exit and Ctrl-D too)\n";
 
 /* ---- the conversation -------------------------------------------------------------------------------------------- */
 
@@ -55,9 +55,18 @@ static bool add_message(talk *t, const char *role, const char *text, size_t n, r
     return true;
 }
 
+/* 1 if the conversation begins with a system message, else 0. */
+static size_t has_system(const talk *t)
+{
+    const char *role = json_string_value(json_object_get(json_array_get(t->messages, 0), "role"));
+
+    return role && !strcmp(role, "system");
+}
+
 static bool reset(talk *t, const char *system, rg_error *err)
 {
     json_array_clear(t->messages);
+    t->n_left_out = 0;
     return !system || !*system || add_message(t, "system", system, strlen(system), err);
 }
 
@@ -76,9 +85,23 @@ static bool save(const talk *t, const char *path, rg_error *err)
 
 /* ---- an answer --------------------------------------------------------------------------------------------------- */
 
+/* The answer stopped where the context, or -n, ends: say which. */
+static void tell_cut(const talk *t, const rg_usage *u)
+{
+    const int32_t context = rg_engine_info(t->engine).max_seq_len;
+
+    if (t->o->args.common.quiet)
+        return;
+    if (u->n_prompt + u->n_output >= context)
+        fprintf(stderr, "[the answer is cut: the context of %d tokens is full; /reset begins anew]\n", context);
+    else
+        fprintf(stderr, "[the answer is cut after %d tokens, as -n says]\n", t->o->n);
+}
+
 /* Show an answer as it comes; Ctrl-C ends it early. */
 static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
 {
+    rg_finish finish = RG_RUNNING;
     const char *why;
     rg_token token;
     rg_usage u;
@@ -93,10 +116,13 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
             return rg_fail(err, RG_E_LIMIT, "chat: the answer has more than %d bytes", ANSWER_BYTES);
         if (!cli_finished(token.finish, err))
             return false;
+        finish = token.finish;
     }
     putchar('\n');
     cli_flush(NULL); /* before messages on standard error */
     u = rg_request_usage(r);
+    if (finish == RG_FINISH_LENGTH)
+        tell_cut(t, &u);
     if (t->on_terminal && !t->o->args.common.quiet)
         fprintf(stderr, "[%d tokens read, %d of them known before, %d written, first after %.0f ms, %.1f tokens/s%s]\n",
                 u.n_prompt, u.n_cached, u.n_output, 1e3 * u.ttft_s,
@@ -105,12 +131,50 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
     return true;
 }
 
+/* The conversation without the messages that are left out, as ids. */
+static bool encode(const talk *t, int32_t **ids, size_t *n, rg_error *err)
+{
+    json_t *shown = json_copy(t->messages);
+    size_t first = has_system(t);
+    bool ok = shown || rg_fail_memory(err, 0);
+
+    for (size_t i = 0; ok && i < t->n_left_out; i++)
+        json_array_remove(shown, first);
+    ok = ok && rg_chat_encode(t->engine, rg_json_of(shown), NULL, ids, n, NULL, err);
+    json_decref(shown);
+    return ok;
+}
+
+/* The same, leaving out the oldest messages until an answer has room: -n tokens, or a quarter of the context if that is
+ * less. */
+static bool encode_to_fit(talk *t, int32_t **ids, size_t *n, rg_error *err)
+{
+    const size_t context = (size_t)rg_engine_info(t->engine).max_seq_len, before = t->n_left_out;
+    const size_t room = (size_t)t->o->n < context / 4 ? (size_t)t->o->n : context / 4;
+    size_t n_whole = 0;
+
+    *ids = NULL;
+    for (;; t->n_left_out += 2) {
+        rg_ids_free(*ids);
+        *ids = NULL;
+        if (!encode(t, ids, n, err))
+            return false;
+        n_whole = n_whole ? n_whole : *n;
+        if (*n + room <= context || has_system(t) + t->n_left_out + 2 >= json_array_size(t->messages))
+            break;
+    }
+    if (t->n_left_out > before && !t->o->args.common.quiet)
+        fprintf(stderr, "[the oldest %zu messages are left out from here on: the conversation has %zu tokens, and the "
+                "context %zu, with room for the answer]\n", t->n_left_out, n_whole, context);
+    return true;
+}
+
 static bool answer_of(talk *t, rg_buf *answer, rg_error *err)
 {
     int32_t *ids = NULL;
     size_t n_ids = 0;
     rg_request *r = NULL;
-    bool ok = rg_chat_encode(t->engine, rg_json_of(t->messages), NULL, &ids, &n_ids, NULL, err);
+    bool ok = encode_to_fit(t, &ids, &n_ids, err);
 
     if (ok) {
         rg_params p = { .prompt = ids, .n_prompt = (int32_t)n_ids, .max_tokens = t->o->n, .n_samples = 1,
@@ -148,34 +212,25 @@ typedef enum heard { HEARD_LINE, HEARD_NOTHING, HEARD_END } heard;
 /* One message: a line, and those after it while they end in a backslash. */
 static heard listen(const talk *t, rg_buf *message)
 {
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t n;
+    cli_line got = CLI_LINE_READ;
     bool more = true;
 
     rg_buf_reset(message);
     for (const char *prompt = "> "; more; prompt = ". ") {
-        if (t->on_terminal) {
-            fputs(prompt, stderr);
-            fflush(stderr);
-        }
-        errno = 0;
-        n = getline(&line, &room, stdin);
-        if (n < 0)
+        got = cli_lines_next(t->lines, prompt, message);
+        if (got != CLI_LINE_READ)
             break;
-        n -= n > 0 && line[n - 1] == '\n';
-        more = n > 0 && line[n - 1] == '\\';
-        if (!rg_buf_add(message, line, (size_t)(n - more)) || (more && !rg_buf_add(message, "\n", 1)))
-            break;
+        more = message->n && message->data[message->n - 1] == '\\';
+        if (more)
+            message->data[message->n - 1] = '\n';
     }
-    free(line);
-    if (more && errno == EINTR) { /* Ctrl-C while nothing was being answered */
-        clearerr(stdin);
-        cli_interrupt_clear();
-        fputs("\n(Ctrl-D or /exit leaves)\n", stderr);
+    if (got == CLI_LINE_INTERRUPTED) { /* while nothing was being answered */
+        fputs("\n(Ctrl-D or /bye leaves)\n", stderr);
         return HEARD_NOTHING;
     }
-    return more && !message->n ? HEARD_END : message->n ? HEARD_LINE : HEARD_NOTHING;
+    if (message->n)
+        cli_lines_remember(t->lines, message->data);
+    return message->n ? HEARD_LINE : got == CLI_LINE_END ? HEARD_END : HEARD_NOTHING;
 }
 
 /* The text after a command's name; NULL: the line has another command. */
@@ -195,7 +250,7 @@ static bool command(talk *t, const char *line)
     const char *rest;
     bool ok = true;
 
-    if (argument(line, "/exit") || argument(line, "/quit"))
+    if (argument(line, "/bye") || argument(line, "/exit") || argument(line, "/quit"))
         return false;
     if (argument(line, "/reset"))
         ok = reset(t, t->o->system, &err);
@@ -230,12 +285,22 @@ static void converse(talk *t)
     rg_buf_fini(&message);
 }
 
+static cli_lines *open_lines(void)
+{
+    char history[1024];
+    int n = snprintf(history, sizeof history, "%s/history", cli_state_folder ? cli_state_folder : "");
+
+    return cli_lines_open(cli_state_folder && (size_t)n < sizeof history ? history : NULL);
+}
+
 static bool chat_with(chat_options *o, rg_engine *engine, rg_error *err)
 {
-    talk t = { .o = o, .engine = engine, .messages = json_array(), .on_terminal = isatty(STDIN_FILENO) };
+    talk t = { .o = o, .engine = engine, .messages = json_array(), .lines = open_lines() };
     rg_info info = rg_engine_info(engine);
     const char *problem = rg_engine_chat_problem(engine);
-    bool ok = t.messages || rg_fail_memory(err, 0);
+    bool ok = (t.messages && t.lines) || rg_fail_memory(err, 0);
+
+    t.on_terminal = t.lines && cli_lines_on_terminal(t.lines);
 
     ok = ok && (!problem || rg_fail(err, RG_E_UNSUPPORTED, "%s: %s; another one can be given: --chat-template FILE",
                                     o->engine.path, problem));
@@ -247,6 +312,7 @@ static bool chat_with(chat_options *o, rg_engine *engine, rg_error *err)
                 info.max_seq_len);
     if (ok)
         converse(&t);
+    cli_lines_close(t.lines);
     json_decref(t.messages);
     return ok;
 }

@@ -1,6 +1,9 @@
-/* test_chat_command.c -- `ridge chat` through pipes: history, commands, Ctrl-C, a checkpoint without a template. */
+/* test_chat_command.c -- `ridge chat` through pipes and on a terminal: history, commands, Ctrl-C, what is cut, a
+ * checkpoint without a template. */
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +16,7 @@
 
 #include "base/clock.h"
 #include "support/command.h"
+#include "support/model.h"
 
 enum { WAIT_MS = 20000 };
 
@@ -64,6 +68,7 @@ static void hear(chat *c, size_t from, const char *what)
         assert_int_equal(poll(&p, 1, WAIT_MS), 1);
         assert_true(c->n + 1 < sizeof c->text);
         n = read(c->out, c->text + c->n, sizeof c->text - 1 - c->n);
+        n = n < 0 && errno == EIO ? 0 : n; /* how a terminal ends */
         assert_true(n >= 0);
         if (!n) {
             assert_null(what);
@@ -216,6 +221,89 @@ static void a_template_that_does_not_parse(void **state)
     command_refuses(args, 2, "'nothing'");
 }
 
+/* A conversation that outgrows the context loses its oldest messages, and says so; an answer that is cut says why. */
+static void what_is_cut_is_told(void **state)
+{
+    static const char *const argv[] = { "ridge", "chat", "tales-1m", "--temperature", "0", "-n", "20", "--ctx", "110",
+                                        "--logit-bias", "2=-inf", "--system", "Be brief.", NULL };
+    chat c;
+    json_t *j;
+
+    (void)state;
+    chat_start(&c, argv);
+    say(&c, "Tell me a story about a dog.\n");
+    hear(&c, 0, "[the answer is cut after 20 tokens, as -n says]");
+    assert_null(strstr(c.text, "left out"));
+    for (int i = 0; i < 6; i++)
+        say(&c, "And what did the dog do then, with the ball?\n");
+    hear(&c, 0, "[the oldest 2 messages are left out from here on: the conversation has ");
+    hear(&c, 0, "[the oldest 4 messages are left out");
+    say(&c, "/reset\nHello.\n");
+    j = saved(&c, 3);
+    json_decref(j);
+    say(&c, "/bye\nnobody hears this\n");
+    hear(&c, 0, NULL);
+    assert_null(strstr(c.text, "refused"));
+    assert_int_equal(chat_end(&c), 0);
+
+    static const char *const full[] = { "ridge", "chat", "tales-1m", "--temperature", "0", "--ctx", "60",
+                                        "--logit-bias", "2=-inf", NULL };
+    chat_start(&c, full);
+    say(&c, "Hello.\n");
+    hear(&c, 0, "[the answer is cut: the context of 60 tokens is full");
+    assert_int_equal(chat_end(&c), 0);
+}
+
+/* On a terminal lines are edited, and remembered for the next time. */
+static void lines_are_edited_on_a_terminal(void **state)
+{
+    static const char *const argv[] = { "ridge", "chat", "tales-1m", "--temperature", "0", "-n", "4", "--quiet", NULL };
+    char path[600];
+    chat c = { 0 };
+    int in = 0, n = 0;
+    size_t at;
+
+    (void)state;
+    setenv("XDG_STATE_HOME", test_scratch("state"), 1);
+    setenv("TERM", "xterm", 1);
+    snprintf(path, sizeof path, "%s/ridge/history", test_scratch("state"));
+    unlink(path);
+    for (int time = 0; time < 2; time++) {
+        c = (chat){ 0 };
+        fflush(NULL);
+        c.pid = forkpty(&in, NULL, NULL, NULL);
+        assert_true(c.pid >= 0);
+        if (!c.pid) {
+            execv(RG_BUILD_DIR "/ridge", (char *const *)(uintptr_t)argv);
+            _exit(127);
+        }
+        c.in = dup(in);
+        c.out = in;
+        hear(&c, 0, "> ");
+        if (!time) {
+            say(&c, "/saev x\033[D\033[D\033[D\033[D\033[DX\177\177a\033[C\033[C\n"); /* arrows, and backspace */
+            hear(&c, 0, "too)\r\n> ");
+            say(&c, "\003"); /* Ctrl-C once is enough */
+            hear(&c, 0, "(Ctrl-D or /bye leaves)\r\n> ");
+            at = c.n;
+            say(&c, "caf\xc3\xa9s\177\177\n");
+            hear(&c, at, "\n> ");
+        } else {
+            say(&c, "\033[A\033[A\033[A\n"); /* three lines up: the first one of last time */
+            hear(&c, 0, "too)\r\n> ");
+        }
+        say(&c, "/bye\n");
+        assert_int_equal(chat_end(&c), 0);
+    }
+    char *kept = test_read_text(path);
+    assert_non_null(strstr(kept, "/aaev\\040x\n"));
+    assert_non_null(strstr(kept, "\ncaf\n")); /* the accent went as one character, and the s */
+    for (const char *s = kept; (s = strstr(s, "/bye")); s++)
+        n++;
+    assert_int_equal(n, 2); /* of both times */
+    free(kept);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +311,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_interrupt_stops_the_answer),
         cmocka_unit_test(without_a_template),
         cmocka_unit_test(a_template_that_does_not_parse),
+        cmocka_unit_test(what_is_cut_is_told),
+        cmocka_unit_test(lines_are_edited_on_a_terminal),
     };
 
     test_init(argc, argv);
