@@ -1,7 +1,11 @@
-/* run.c -- `ridge run`: generate from a prompt, streaming, and end with one line of figures. */
+/* run.c -- `ridge run`: generate from a prompt, streaming.  The answer goes to standard output, figures to standard
+ * error. */
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
@@ -12,6 +16,8 @@
 #include "cli/searching.h"
 
 static const char default_prompt[] = "Once upon a time";
+
+enum { PATIENCE_MS = 1000 }; /* until a person is told that standard input is being waited for */
 
 /* The result of one sample. */
 typedef struct answer {
@@ -240,17 +246,18 @@ static bool print_json(const run_options *o, const rg_params *p, const result *r
 static void print_drafts(const rg_usage *u, const char *kind, const rg_stats *s)
 {
     if (u->n_drafted)
-        printf("[%d ids drafted by %s, %d accepted: %.2f tokens a step", u->n_drafted, kind, u->n_accepted,
+        fprintf(stderr, "[%d ids drafted by %s, %d accepted: %.2f tokens a step", u->n_drafted, kind, u->n_accepted,
                (double)(u->n_steps + u->n_accepted) / u->n_steps);
     if (u->n_drafted && s->draft_s > 0)
-        printf(", %.2f times as quick as its steps without drafts", s->undrafted_s / s->draft_s);
+        fprintf(stderr, ", %.2f times as quick as its steps without drafts", s->undrafted_s / s->draft_s);
     if (u->n_drafted)
-        printf("]\n");
+        fprintf(stderr, "]\n");
     if (s->draft_paused && u->n_drafted)
-        printf("[drafting was off in the end: with %d %% of the guesses right it takes longer here than it saves]\n",
-               (int)(100.0 * u->n_accepted / u->n_drafted));
+        fprintf(stderr,
+                "[drafting was off in the end: with %d %% of the guesses right it takes longer here than it saves]\n",
+                (int)(100.0 * u->n_accepted / u->n_drafted));
     else if (s->draft_paused)
-        printf("[nothing was drafted: by what steps take here, guesses by %s would not pay]\n", kind);
+        fprintf(stderr, "[nothing was drafted: by what steps take here, guesses by %s would not pay]\n", kind);
 }
 
 /* The time that this machine's limits allow for the steps over the time that they took.  Limits that were not known
@@ -280,12 +287,32 @@ static void print_human(const run_options *o, const rg_engine *e, const rg_param
     int n = 0;
     for (int i = 0; i < o->n_samples; i++)
         n += r->answers[i].n;
-    printf("[%d prompt + %d output tokens, first after %.1f ms, %.1f tokens/s, %.2f GB/s read = %.0f %% of what this "
-           "machine allows, seed %llu]\n",
-           r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r),
-           s.busy_s > 0 ? (double)s.bytes_read / s.busy_s / 1e9 : 0, 100 * share,
-           (unsigned long long)p->sampling.seed);
+    fprintf(stderr,
+            "[%d prompt + %d output tokens, first after %.1f ms, %.1f tokens/s, %.2f GB/s read = %.0f %% of what this "
+            "machine allows, seed %llu]\n",
+            r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r),
+            s.busy_s > 0 ? (double)s.bytes_read / s.busy_s / 1e9 : 0, 100 * share,
+            (unsigned long long)p->sampling.seed);
     print_drafts(&r->usage, rg_engine_info(e).draft, &s);
+}
+
+/* The prompt that was piped in, if standard input is a pipe, a socket or a file and holds something; else the usual
+ * one. */
+static char *piped_text(const run_options *o, size_t *n, rg_error *err)
+{
+    struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+    struct stat st;
+    bool piped = !fstat(STDIN_FILENO, &st) && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode));
+    char *text = NULL;
+
+    if (piped && !o->args.common.quiet && poll(&in, 1, PATIENCE_MS) == 0)
+        fprintf(stderr, "ridge: run: waiting for the prompt on standard input\n");
+    if (piped && !(text = cli_text(NULL, "-", n, err)))
+        return NULL;
+    if (text && *n)
+        return text;
+    rg_free(text);
+    return cli_text(default_prompt, NULL, n, err);
 }
 
 static bool make_prompt(const run_options *o, const rg_engine *e, int32_t **ids, size_t *n, rg_error *err)
@@ -297,14 +324,12 @@ static bool make_prompt(const run_options *o, const rg_engine *e, int32_t **ids,
         *ids = NULL;
         return true;
     }
-    if (!given && !o->file)
-        given = default_prompt;
-    char *text = cli_text(given, o->file, &n_text, err);
+    char *text = given || o->file ? cli_text(given, o->file, &n_text, err) : piped_text(o, &n_text, err);
     if (!text)
         return false;
     bool ok = rg_encode(e, text, n_text, RG_ENCODE_DEFAULT, ids, n, err);
-    if (ok && !o->args.common.json && !o->args.common.quiet && o->n_samples == 1)
-        fwrite(text, 1, n_text, stdout);
+    if (ok && !o->args.common.json && !o->args.common.quiet && o->n_samples == 1 && isatty(STDOUT_FILENO))
+        fwrite(text, 1, n_text, stdout); /* the answer goes on with it; a program has the prompt already */
     rg_free(text);
     return ok;
 }
@@ -343,9 +368,12 @@ static bool print_found(const run_options *o, const rg_engine *e, const rg_mcts_
     if (has_text && !text)
         return false;
     if (!o->args.common.json) {
-        printf("%.*s\n[score %.6g, %d simulations, %d nodes; %llu blocks of state, %llu without sharing]\n", (int)n,
-               text ? text : "", found->score, found->n_simulations, found->n_nodes,
-               (unsigned long long)found->blocks, (unsigned long long)found->blocks_unshared);
+        printf("%.*s\n", (int)n, text ? text : "");
+        cli_flush(NULL);
+        if (!o->args.common.quiet)
+            fprintf(stderr, "[score %.6g, %d simulations, %d nodes; %llu blocks of state, %llu without sharing]\n",
+                    found->score, found->n_simulations, found->n_nodes, (unsigned long long)found->blocks,
+                    (unsigned long long)found->blocks_unshared);
         rg_text_free(text);
         return true;
     }
@@ -492,7 +520,12 @@ static int run(int argc, char **argv)
 }
 
 const cli_command cli_run = {
-    .name = "run", .arguments = "[MODEL] [PROMPT]", .summary = "generate text from a prompt, streaming", .run = run,
+    .name = "run",
+    .arguments = "[MODEL] [PROMPT]",
+    .summary = "generate text from a prompt, streaming",
+    .run = run,
     .n_positional = 2,
-    .notes = "Without MODEL the shipped story model is used; a prompt without MODEL needs -p.",
+    .notes =
+        "Without MODEL the shipped story model is used; a prompt without MODEL needs -p.  Without a prompt, what is\n"
+        "piped in is it.  The answer goes to standard output, figures go to standard error.",
 };

@@ -157,7 +157,7 @@ static void a_low_limit_is_corrected(void **state)
         p.rates.set_bytes_s[i] = 1e6;
     assert_ok(rg_profile_save(&p, folder, backend, &err), err);
     assert_int_equal(command_run("run " RG_SOURCE_DIR "/models/tales-1m -p Once -n 20 --ignore-eos --threads 1"), 0);
-    assert_non_null(told = strstr(command_out, " GB/s read = "));
+    assert_non_null(told = strstr(command_err, " GB/s read = "));
     assert_non_null(strstr(told, "% of what this machine allows"));
     assert_in_range(atoi(told + strlen(" GB/s read = ")), 1, 100);
     assert_true(rg_profile_load(&p, folder, backend, 1));
@@ -174,8 +174,8 @@ static void speed_up_needs_steps_without_drafts(void **state)
     (void)state;
     test_profile_folder(1);
     assert_int_equal(command_run("run tales-1m -p Once -n 60 --ignore-eos --threads 1 --draft suffix"), 0);
-    assert_non_null(strstr(command_out, " ids drafted by suffix, "));
-    assert_null(strstr(command_out, "as quick as"));
+    assert_non_null(strstr(command_err, " ids drafted by suffix, "));
+    assert_null(strstr(command_err, "as quick as"));
 }
 
 /* What is predicted for this machine follows from its profile: twice as slow a one, twice as long. */

@@ -24,7 +24,7 @@ int command_run(const char *args)
     char command[8192], path[256];
 
     snprintf(path, sizeof path, "%s/test_command.%d.err", RG_BUILD_DIR, (int)getpid());
-    snprintf(command, sizeof command, "%s/ridge %s 2>%s", RG_BUILD_DIR, args, path);
+    snprintf(command, sizeof command, "%s/ridge </dev/null %s 2>%s", RG_BUILD_DIR, args, path); /* args may say another */
     FILE *p = popen(command, "r");
     assert_non_null(p);
     read_all(p, command_out, sizeof command_out);
