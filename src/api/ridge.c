@@ -6,6 +6,7 @@
 #include <math.h> /* NAN */
 #include <pthread.h>
 #include <string.h>
+#include <strings.h>
 
 #include "api/breaker_texts.h"
 #include "api/card.h"
@@ -94,9 +95,9 @@ static size_t default_state_bytes(const rg_engine *e, const rg_options *o)
 
 static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
 {
-    e->exact = !strcmp(o->recipe, "exact");
-    e->llm_int8 = !strcmp(o->recipe, "llm.int8");
-    if (!e->exact && !e->llm_int8 && strcmp(o->recipe, "fast"))
+    e->exact = !strcasecmp(o->recipe, "exact");
+    e->llm_int8 = !strcasecmp(o->recipe, "llm.int8");
+    if (!e->exact && !e->llm_int8 && strcasecmp(o->recipe, "fast"))
         return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->recipe);
     e->n_threads = o->n_threads > 0 ? o->n_threads : rg_cores();
     e->backend = rg_backend_find(o->isa, err);

@@ -1,58 +1,17 @@
-/* args.c -- options as data: parsing them, and printing help from the same tables. */
-#include <errno.h>
-#include <math.h>
+/* args.c -- the command line in terms of a command's table of options, and help from the same table. */
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-#include "base/mem.h"
-#include "cli/cli.h"
+#include "base/log.h"
+#include "cli/aliases.h"
+#include "cli/options.h"
+#include "cli/settings.h"
+#include "cli/suggest.h"
 
-static cli_common common;
-
-static const cli_option common_options[] = {
-    { "--threads", CLI_INT, &common.threads, "N", "threads (default: physical cores within the cgroup's quota)", 0,
-      1024 },
-    { "--pin", CLI_FLAG, &common.pin, NULL, "keep each thread on a core" },
-    { "--numa-copies", CLI_FLAG, &common.numa_copies, NULL, "packed weights once on each NUMA node; pins threads" },
-    { "--isa", CLI_STRING, &common.isa, "NAME",
-      "auto, ref (the scalar definition), or one that `ridge machine` lists" },
-    { "--recipe", CLI_STRING, &common.recipe, "NAME", "fast, llm.int8 (fast, outliers apart) or exact arithmetic" },
-    { "--json", CLI_FLAG, &common.json, NULL, "one JSON document on standard output, nothing else there" },
-    { "--quiet", CLI_FLAG, &common.quiet, NULL, "no progress and no closing figures" },
-    { NULL },
-};
-
-int32_t cli_ints_most(const cli_ints *v, int32_t least)
-{
-    for (size_t i = 0; i < v->n; i++)
-        least = v->item[i] > least ? v->item[i] : least;
-    return least;
-}
-
-bool cli_ints_settle(cli_ints *v, const int32_t *values, size_t n, const cli_ints_rule *rule, rg_error *err)
-{
-    if (!v->given) {
-        v->item = rg_array(n, sizeof *v->item);
-        if (!v->item)
-            return rg_fail_memory(err, n * sizeof *v->item);
-        memcpy(v->item, values, n * sizeof *values);
-        v->n = n;
-    }
-    bool ok = v->n >= 1 && v->n <= rule->most;
-    for (size_t i = 0; ok && i < v->n; i++)
-        ok = v->item[i] >= rule->min && v->item[i] <= rule->max;
-    return ok || rg_fail(err, RG_E_USAGE, "%s: %s takes 1 to %zu numbers from %d to %d", rule->command, rule->option,
-                         rule->most, rule->min, rule->max);
-}
-
-void cli_ints_fini(cli_ints *v)
-{
-    rg_free(v->item);
-    v->item = NULL;
-    v->n = 0;
-}
+const cli_command *const *cli_commands;
+size_t cli_n_commands;
 
 bool cli_finished(rg_finish finish, rg_error *err)
 {
@@ -67,7 +26,10 @@ bool cli_finished(rg_finish finish, rg_error *err)
 int cli_fail(const rg_error *err)
 {
     cli_flush(NULL);
-    fprintf(stderr, "ridge: %s\n", err->text);
+    if (rg_log_is_json())
+        rg_log(RG_LOG_ERROR, "%s", err->text);
+    else
+        fprintf(stderr, "ridge: %s\n", err->text);
     return err->code == RG_E_USAGE ? EXIT_USAGE : EXIT_FAILED;
 }
 
@@ -97,172 +59,193 @@ static void print_help(const cli_args *a)
     for (const cli_option *o = a->options; o && o->name; o++)
         print_option(o);
     printf("\nCommon to all subcommands:\n");
-    for (const cli_option *o = common_options; o->name; o++)
+    for (const cli_option *o = cli_common_options; o->name; o++)
         print_option(o);
     if (a->command->notes)
         printf("\n%s\n", a->command->notes);
 }
 
-static bool parse_number(const char *s, double *out)
-{
-    char *end;
+/* ---- which option is meant ---- */
 
-    errno = 0;
-    *out = strtod(s, &end);
-    return end != s && !*end && !errno && isfinite(*out);
+static void offer_option(void *arg, const cli_option *o)
+{
+    cli_suggest_offer(arg, o->name);
 }
 
-static bool parse_bytes(const char *s, size_t *out)
+/* The option of a->command, or the alias that it has, nearest to what was typed; NULL: none is near. */
+static const char *nearest_option(const cli_args *a, const char *arg, size_t n)
 {
-    static const char units[] = "KMGT";
-    char *end;
+    cli_suggestion s = cli_suggest(arg, n);
 
-    errno = 0;
-    unsigned long long v = strtoull(s, &end, 10);
-    if (end == s || errno || *s == '-')
-        return false;
-    const char *unit = *end ? strchr(units, *end) : NULL;
-    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    if (*end && (!unit || end[1]))
-        return false;
-    if (v > SIZE_MAX >> shift)
-        return false;
-    *out = (size_t)v << shift;
-    return true;
+    cli_option_each(a->options, offer_option, &s);
+    for (int i = 0; cli_alias_nth(i); i++)
+        if (cli_alias_nth(i)->to && cli_option_find(a, cli_alias_nth(i)->to, strlen(cli_alias_nth(i)->to)))
+            cli_suggest_offer(&s, cli_alias_nth(i)->name);
+    return s.best;
 }
 
-static bool parse_ints(const char *s, cli_ints *out)
-{
-    size_t room = 1;
+/* ---- the command line ---- */
 
-    for (const char *p = s; *p; p++)
-        room += *p == ',';
-    cli_ints_fini(out);
-    out->item = rg_array(room, sizeof *out->item);
-    out->given = true;
-    if (!out->item)
-        return false;
-    while (*s) {
-        char *end;
-        errno = 0;
-        long long v = strtoll(s, &end, 10);
-        if (end == s || errno || v < INT32_MIN || v > INT32_MAX || (*end && *end != ','))
-            return false;
-        out->item[out->n++] = (int32_t)v;
-        s = *end ? end + 1 : end;
-    }
-    return true;
+static bool is_switch(const char *s)
+{
+    bool ignored;
+
+    return s && (!strcasecmp(s, "auto") || cli_parse_flag(s, &ignored));
 }
 
-static bool parse_whole(const cli_option *o, const char *s)
+/* An option that another program has: *o is ours, or NULL if there is nothing to set. */
+static bool follow(cli_args *a, const cli_alias *alias, const cli_option **o, rg_error *err)
 {
-    char *end;
-
-    errno = 0;
-    if (o->kind == CLI_U64) {
-        unsigned long long v = strtoull(s, &end, 0);
-        if (end == s || *end || errno || *s == '-')
-            return false;
-        *(uint64_t *)o->to = v;
+    *o = alias->to ? cli_option_find(a, alias->to, strlen(alias->to)) : NULL;
+    switch (alias->kind) {
+    case CLI_ALIAS_OPTION:
+    case CLI_ALIAS_SAME:
+        return *o || rg_fail(err, RG_E_USAGE, "%s: no option '%s' (%s in ridge); see `ridge %s --help`",
+                             a->command->name, alias->name, alias->to, a->command->name);
+    case CLI_ALIAS_MODEL:
+        return cli_takes_model(a->command) ||
+               rg_fail(err, RG_E_USAGE, "%s: no option '%s': it takes no model", a->command->name, alias->name);
+    case CLI_ALIAS_NOTHING:
+        if (a->n_ignored < (int)RG_LEN(a->ignored))
+            a->ignored[a->n_ignored++] = alias;
         return true;
+    case CLI_ALIAS_REFUSED: break;
     }
-    long long v = strtoll(s, &end, 10);
-    bool ranged = o->min != 0 || o->max != 0;
-    if (end == s || *end || errno || v < INT32_MIN || v > INT32_MAX ||
-        (ranged && ((double)v < o->min || (double)v > o->max)))
-        return false;
-    *(int32_t *)o->to = (int32_t)v;
-    return true;
+    return rg_fail(err, RG_E_USAGE, "%s: no option '%s': %s", a->command->name, alias->name, alias->why);
 }
 
-static bool set_option(const cli_option *o, const char *value)
+static bool unknown_option(const cli_args *a, const char *arg, size_t n, rg_error *err)
 {
-    cli_strings *list = o->to;
-    double number;
+    const char *near = nearest_option(a, arg, n);
 
-    switch (o->kind) {
-    case CLI_FLAG: *(bool *)o->to = true; return true;
-    case CLI_INT:
-    case CLI_U64: return parse_whole(o, value);
-    case CLI_FLOAT:
-        if (!parse_number(value, &number) || ((o->min != 0 || o->max != 0) && (number < o->min || number > o->max)))
-            return false;
-        *(float *)o->to = (float)number;
-        return true;
-    case CLI_BYTES: return parse_bytes(value, o->to);
-    case CLI_STRING: *(const char **)o->to = value; return true;
-    case CLI_STRINGS:
-        if (list->n == (int)RG_LEN(list->item))
-            return false;
-        list->item[list->n++] = value;
-        return true;
-    case CLI_INTS: return parse_ints(value, o->to);
-    }
-    return false;
+    if (near)
+        return rg_fail(err, RG_E_USAGE, "%s: no option '%.*s'; did you mean %s? (`ridge %s --help` lists all)",
+                       a->command->name, (int)n, arg, near, a->command->name);
+    return rg_fail(err, RG_E_USAGE, "%s: no option '%.*s'; see `ridge %s --help`", a->command->name, (int)n, arg,
+                   a->command->name);
 }
 
-static const cli_option *find_option(const cli_option *o, const char *arg, size_t n)
+/* One option at argv[*i], which then is its last word. */
+static bool parse_option(cli_args *a, int argc, char **argv, int *i, rg_error *err)
 {
-    for (; o && o->name; o++)
-        if (strlen(o->name) == n && !memcmp(o->name, arg, n))
-            return o;
-    return NULL;
-}
-
-/* One option at argv[*i]; returns EXIT_DONE, or EXIT_USAGE having said why. */
-static int parse_option(cli_args *a, int argc, char **argv, int *i)
-{
-    const char *arg = argv[*i], *value = NULL, *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
+    const char *arg = argv[*i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
-    const cli_option *o = find_option(a->options, arg, n);
+    const cli_option *o = cli_option_find(a, arg, n);
+    const cli_alias *alias = o ? NULL : cli_alias_find(a->command->name, arg, n);
+    cli_given g = { .where = a->command->name, .source = CLI_LINE, .value = equals ? equals + 1 : NULL };
+    bool needs_value;
 
-    if (!o)
-        o = find_option(common_options, arg, n);
-    if (!o)
-        return cli_usage("%s: no option '%.*s'; see `ridge %s --help`", a->command->name, (int)n, arg,
-                         a->command->name);
-    if (o->kind == CLI_FLAG && equals)
-        return cli_usage("%s: %s takes no value", a->command->name, o->name);
-    if (o->kind != CLI_FLAG) {
-        if (!equals && *i + 1 >= argc)
-            return cli_usage("%s: %s needs a value (%s)", a->command->name, o->name, o->value);
-        value = equals ? equals + 1 : argv[++*i];
+    if (!o && !alias)
+        return unknown_option(a, arg, n, err);
+    if (alias && !follow(a, alias, &o, err))
+        return false;
+    needs_value = o ? o->kind != CLI_FLAG : alias->value == CLI_ALIAS_VALUE;
+    if (needs_value && !equals && *i + 1 >= argc)
+        return rg_fail(err, RG_E_USAGE, "%s: %.*s needs a value (%s)", a->command->name, (int)n, arg,
+                       o ? o->value : alias->kind == CLI_ALIAS_MODEL ? "MODEL" : "VALUE");
+    if (needs_value && !equals)
+        g.value = argv[++*i];
+    if (!o && alias->value == CLI_ALIAS_SWITCH && !equals && *i + 1 < argc && is_switch(argv[*i + 1]))
+        ++*i;
+    if (alias && alias->kind == CLI_ALIAS_MODEL) {
+        if (a->model && a->model_source == CLI_LINE)
+            return rg_fail(err, RG_E_USAGE, "%s: the model is named twice: %.200s and %.200s", a->command->name,
+                           a->model, g.value);
+        a->model = g.value;
+        a->model_source = CLI_LINE;
     }
-    if (!set_option(o, value)) {
-        if (o->min != 0 || o->max != 0)
-            return cli_usage("%s: %s takes a number from %.10g to %.10g, not '%.40s'", a->command->name, o->name,
-                             o->min, o->max, value);
-        return cli_usage("%s: %s cannot take '%.40s' (wanted: %s)", a->command->name, o->name, value, o->value);
+    g.same = alias && alias->kind == CLI_ALIAS_SAME;
+    return !o || cli_option_set(a, o, &g, err);
+}
+
+static bool add_positional(cli_args *a, const char *arg, rg_error *err)
+{
+    if (a->n_positional < a->command->n_positional) {
+        a->positional[a->n_positional++] = arg;
+        return true;
     }
-    if (o->given)
-        *o->given = true;
-    return EXIT_DONE;
+    return rg_fail(err, RG_E_USAGE, "%s: '%.60s' is one argument too many; see `ridge %s --help`", a->command->name,
+                   arg, a->command->name);
+}
+
+/* -m stands before all arguments; a setting stands where there are none. */
+static bool place_model(cli_args *a, rg_error *err)
+{
+    const char *last = a->n_positional ? a->positional[a->n_positional - 1] : NULL;
+
+    if (!a->model || (a->model_source != CLI_LINE && a->n_positional))
+        return true;
+    if (!last)
+        return add_positional(a, a->model, err);
+    for (int i = a->n_positional - 1; i > 0; i--)
+        a->positional[i] = a->positional[i - 1];
+    a->positional[0] = a->model;
+    return a->n_positional < a->command->n_positional ? add_positional(a, last, err)
+                                                      : rg_fail(err, RG_E_USAGE,
+                                                                "%s: '%.60s' is one argument too many beside -m; see "
+                                                                "`ridge %s --help`",
+                                                                a->command->name, last, a->command->name);
+}
+
+/* *help: it was asked for, and the rest does not matter. */
+static bool parse_line(cli_args *a, int argc, char **argv, bool *help, rg_error *err)
+{
+    bool only_positional = false;
+
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+
+        if (!only_positional && (!strcmp(arg, "--help") || !strcmp(arg, "-h")))
+            return *help = true;
+        if (!only_positional && !strcmp(arg, "--"))
+            only_positional = true;
+        else if (!only_positional && arg[0] == '-' && arg[1] ? !parse_option(a, argc, argv, &i, err)
+                                                             : !add_positional(a, arg, err))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the whole ---- */
+
+static struct {
+    cli_option_visitor *visit; /* NULL: commands run */
+    void *arg;
+} describing;
+
+void cli_describe(const cli_command *command, const char *word, cli_option_visitor *visit, void *arg)
+{
+    char name[64], of_word[64], help[] = "--help", *argv[] = { name, word ? of_word : help, word ? help : NULL, NULL };
+
+    snprintf(name, sizeof name, "%s", command->name);
+    snprintf(of_word, sizeof of_word, "%s", word ? word : "");
+    describing.visit = visit;
+    describing.arg = arg;
+    command->run(word ? 3 : 2, argv);
+    describing.visit = NULL;
 }
 
 int cli_parse(cli_args *a, const cli_command *command, const cli_option *options, int argc, char **argv)
 {
-    bool only_positional = false;
+    rg_error err = { 0 };
+    bool help = false;
 
-    *a = (cli_args){ .command = command, .options = options };
-    common = (cli_common){ .isa = "auto", .recipe = command->recipe ? command->recipe : "fast" };
-    for (int i = 1; i < argc; i++) {
-        const char *arg = argv[i];
-        if (!only_positional && !strcmp(arg, "--help")) {
-            print_help(a);
-            return EXIT_DONE;
-        }
-        if (!only_positional && !strcmp(arg, "--")) {
-            only_positional = true;
-        } else if (!only_positional && arg[0] == '-' && arg[1]) {
-            if (parse_option(a, argc, argv, &i) != EXIT_DONE)
-                return EXIT_USAGE;
-        } else if (a->n_positional < command->n_positional) {
-            a->positional[a->n_positional++] = arg;
-        } else {
-            return cli_usage("%s: '%.60s' is one argument too many; see `ridge %s --help`", a->command->name, arg,
-                             a->command->name);
-        }
+    if (describing.visit) {
+        cli_option_each(options, describing.visit, describing.arg);
+        return EXIT_DONE;
     }
-    a->common = common;
+    *a = (cli_args){ .command = command, .options = options };
+    cli_common_reset(command);
+    if (!parse_line(a, argc, argv, &help, &err))
+        return cli_fail(&err);
+    if (help) {
+        print_help(a);
+        return EXIT_DONE;
+    }
+    if (!cli_read_sources(a, &err) || !place_model(a, &err))
+        return cli_fail(&err);
+    a->common = cli_common_now();
+    for (int i = 0; i < a->n_ignored; i++)
+        cli_tell_ignored(a->ignored[i]->name, a->ignored[i]->why);
     return -1;
 }

@@ -87,7 +87,17 @@ typedef struct cli_command {
     int (*run)(int argc, char **argv);
     int n_positional;   /* arguments that are no options, at most */
     const char *recipe; /* its default; NULL: fast */
+    const char *const *words; /* what the first argument may be, ends with NULL; NULL: it is free */
+    bool words_have_options;  /* each word is a command of its own */
 } cli_command;
+
+/* All of them; from main. */
+extern const cli_command *const *cli_commands;
+extern size_t cli_n_commands;
+
+/* Where an option's value came from: the later ones go before the earlier ones. */
+typedef enum cli_source { CLI_UNSET, CLI_FILE, CLI_FILE_SECTION, CLI_ENVIRONMENT, CLI_LINE } cli_source;
+enum { CLI_MOST_OPTIONS = 192 };
 
 typedef struct cli_args {
     const cli_command *command;
@@ -95,10 +105,22 @@ typedef struct cli_args {
     const char *positional[64];
     int n_positional;
     cli_common common;
+    const char *model;                /* what -m, or a setting, says that MODEL is; NULL: nothing */
+    unsigned char source[CLI_MOST_OPTIONS]; /* cli_source of each option, the common ones first */
+    cli_source model_source;
+    const struct cli_alias *ignored[16]; /* other programs' options that change nothing, to be told once all is read */
+    int n_ignored;
 } cli_args;
 
-/* Parse.  -1: go on; else the exit status to return at once (help was printed, or the usage was wrong and said so). */
+/* Parse: the configuration file, then the environment (settings.h), then the command line; what -m names is the first
+ * positional argument.  -1: go on; else the exit status to return at once (help was printed, or the usage was wrong and
+ * said so). */
 int cli_parse(cli_args *a, const cli_command *command, const cli_option *options, int argc, char **argv);
+
+/* Call visit with every option of a command, its own and then the common ones; word: one of command->words whose own
+ * options are meant, or NULL.  Nothing else of the command happens. */
+typedef void cli_option_visitor(void *arg, const cli_option *o);
+void cli_describe(const cli_command *command, const char *word, cli_option_visitor *visit, void *arg);
 
 /* "ridge: WHAT: why" on standard error; returns EXIT_FAILED (EXIT_USAGE for RG_E_USAGE). */
 int cli_fail(const rg_error *err);
@@ -153,5 +175,7 @@ bool cli_json_write(cli_json *j, const char *path, rg_error *err);
 extern const char *cli_models_dir;
 /* Where profiles of this machine are kept (measure/profile.h); from main.  NULL: nowhere. */
 extern const char *cli_profile_folder;
+/* Where what is typed is kept from one time to the next; from main.  NULL: nowhere. */
+extern const char *cli_state_folder;
 
 #endif

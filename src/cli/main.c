@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "cli/cli.h"
+#include "cli/settings.h"
+#include "cli/suggest.h"
 
 #define COMMANDS                                                                                                       \
     COMMAND(run)                                                                                                       \
@@ -24,7 +25,9 @@
     COMMAND(eval)                                                                                                      \
     COMMAND(quantize)                                                                                                  \
     COMMAND(shrink)                                                                                                    \
-    COMMAND(study)
+    COMMAND(study)                                                                                                     \
+    COMMAND(completion)                                                                                                \
+    COMMAND(version)
 
 #define COMMAND(name) extern const cli_command cli_##name;
 COMMANDS
@@ -42,7 +45,7 @@ static void print_usage(FILE *to)
                 ": LLM inference at the speed the hardware allows\n\nusage: ridge COMMAND [ARGUMENTS]\n\n");
     for (size_t i = 0; i < RG_LEN(commands); i++)
         fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(to, "\n`ridge COMMAND --help` tells more.  MODEL is a GGUF file, a Hugging Face folder, or a name under "
+    fprintf(to, "\n`ridge help COMMAND` tells more.  MODEL is a GGUF file, a Hugging Face folder, or a name under "
                 "the models folder.\n");
 }
 
@@ -69,18 +72,36 @@ static const char *find_models(void)
     return rg_path_look(RG_MODELS_INSTALLED) == RG_PATH_DIR ? RG_MODELS_INSTALLED : NULL;
 }
 
-/* $XDG_CACHE_HOME/ridge, else $HOME/.cache/ridge; NULL: neither is set. */
-static const char *find_profiles(void)
+/* A path below $VARIABLE, a folder of the XDG specification, else below $HOME/otherwise; NULL: neither is set. */
+static const char *find_below(const char *variable, const char *otherwise, const char *path, char dir[1024])
 {
-    static char dir[1024];
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *base = getenv(variable), *home = getenv("HOME");
     int n = 0;
 
-    if (cache && *cache == '/') /* others are to be ignored, says the XDG specification */
-        n = snprintf(dir, sizeof dir, "%s/ridge", cache);
+    if (base && *base == '/') /* others are to be ignored, says the specification */
+        n = snprintf(dir, 1024, "%s/%s", base, path);
     else if (home && *home)
-        n = snprintf(dir, sizeof dir, "%s/.cache/ridge", home);
-    return n > 0 && (size_t)n < sizeof dir ? dir : NULL;
+        n = snprintf(dir, 1024, "%s/%s/%s", home, otherwise, path);
+    return n > 0 && n < 1024 ? dir : NULL;
+}
+
+static const char *look_up(const char *name)
+{
+    return getenv(name);
+}
+
+/* The one look at the environment. */
+static void look_around(void)
+{
+    static char profiles[1024], config[1024], state[1024];
+
+    cli_environment = look_up;
+    cli_models_dir = find_models();
+    cli_profile_folder = find_below("XDG_CACHE_HOME", ".cache", "ridge", profiles);
+    cli_default_config = find_below("XDG_CONFIG_HOME", ".config", "ridge/config", config);
+    cli_state_folder = find_below("XDG_STATE_HOME", ".local/state", "ridge", state);
+    cli_commands = commands;
+    cli_n_commands = RG_LEN(commands);
 }
 
 /* What was printed may still be lost on its way to a full disk: then a command that did its work has failed. */
@@ -95,25 +116,52 @@ static int end(const char *command, int status)
     return status;
 }
 
+static const cli_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < RG_LEN(commands); i++)
+        if (!strcmp(name, commands[i]->name))
+            return commands[i];
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    cli_suggestion s = cli_suggest(name, strlen(name));
+
+    for (size_t i = 0; i < RG_LEN(commands); i++)
+        cli_suggest_offer(&s, commands[i]->name);
+    cli_suggest_offer(&s, "help");
+    if (s.best)
+        return cli_usage("'%.40s' is not a command; did you mean %s? (`ridge help` lists all)", name, s.best);
+    return cli_usage("'%.40s' is not a command; `ridge help` lists them", name);
+}
+
+/* `ridge help [COMMAND [WORD]]`; argv begins at help. */
+static int help(int argc, char **argv)
+{
+    const cli_command *c = argc > 1 ? find_command(argv[1]) : NULL;
+    char ask[] = "--help", *words[] = { argv[1], argc > 2 ? argv[2] : ask, ask, NULL };
+
+    if (argc > 1 && !c)
+        return unknown_command(argv[1]);
+    if (c)
+        return c->run(argc > 2 && c->words_have_options ? 3 : 2,
+                      argc > 2 && c->words_have_options ? words : (char *[]){ argv[1], ask, NULL });
+    print_usage(stdout);
+    return EXIT_DONE;
+}
+
 int main(int argc, char **argv)
 {
+    const cli_command *c;
+
     if (argc < 2) {
         print_usage(stderr);
         return EXIT_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
-        print_usage(stdout);
-        return end("help", EXIT_DONE);
-    }
-    if (!strcmp(argv[1], "--version")) {
-        puts("ridge " RG_VERSION);
-        return end("version", EXIT_DONE);
-    }
-    cli_models_dir = find_models();
-    cli_profile_folder = find_profiles();
-    for (size_t i = 0; i < RG_LEN(commands); i++)
-        if (!strcmp(argv[1], commands[i]->name))
-            return end(commands[i]->name, commands[i]->run(argc - 1, argv + 1));
-    cli_usage("'%.40s' is not a command; `ridge --help` lists them", argv[1]);
-    return EXIT_USAGE;
+    look_around();
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+        return end("help", help(argv[1][0] == '-' ? 1 : argc - 1, argv + 1));
+    c = find_command(!strcmp(argv[1], "--version") ? "version" : argv[1]);
+    return c ? end(c->name, c->run(argc - 1, argv + 1)) : unknown_command(argv[1]);
 }

@@ -9,10 +9,11 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/json_write.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 
-const char *cli_models_dir, *cli_profile_folder;
+const char *cli_models_dir, *cli_profile_folder, *cli_state_folder;
 
 /* ---- files ---- */
 
@@ -196,15 +197,15 @@ char *cli_text(const char *text, const char *file, size_t *n, rg_error *err)
 void cli_warn_unused(const cli_common *common, const char *path, int n)
 {
     if (n && !common->quiet)
-        fprintf(stderr, "ridge: %s: %d tensor%s not used; `ridge inspect` names %s\n", path, n, n > 1 ? "s are" : " is",
-                n > 1 ? "them" : "it");
+        rg_log(RG_LOG_WARN, "%s: %d tensor%s not used; `ridge inspect` names %s", path, n, n > 1 ? "s are" : " is",
+               n > 1 ? "them" : "it");
 }
 
 void cli_warn_notes(const cli_common *common, const char *path, const char *notes)
 {
     for (size_t n; notes && *notes && !common->quiet; notes += n + (notes[n] == '\n')) {
         n = strcspn(notes, "\n");
-        fprintf(stderr, "ridge: warning: %s: %.*s\n", path, (int)n, notes);
+        rg_log(RG_LOG_WARN, "%s: %.*s", path, (int)n, notes);
     }
 }
 

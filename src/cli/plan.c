@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -104,7 +105,7 @@ static bool open_subject(plan_job *j, rg_error *err)
     rg_plan_subject *s = &j->subject;
     rg_type type = RG_BF16;
 
-    s->exact = !strcmp(j->args.common.recipe, "exact");
+    s->exact = !strcasecmp(j->args.common.recipe, "exact");
     s->weight_bytes = s->kv_value_bytes = 2;
     if (!rg_plan_method_by_name(j->method ? j->method : j->params ? "general" : "counted", &s->method, err))
         return false;

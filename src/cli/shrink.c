@@ -368,6 +368,9 @@ static int run(int argc, char **argv)
     return ok ? EXIT_DONE : cli_fail(&err);
 }
 
+static const char *const methods[] = { "rtn", "gptq", "awq", "smoothquant", "int8", "fp8", "outliers", "prune",
+                                       "sparsity", NULL };
+
 const cli_command cli_shrink = {
     .name = "shrink",
     .arguments = "METHOD SRC DST",
@@ -375,6 +378,7 @@ const cli_command cli_shrink = {
     .run = run,
     .n_positional = 3,
     .recipe = "exact",
+    .words = methods,
     .notes =
         "METHOD: rtn, gptq, awq, smoothquant, int8, fp8; outliers (not smaller: a copy with outliers, to judge\n"
         "methods on); prune (the least important layers, channels, neurons and heads are left out); sparsity (DST is\n"

@@ -30,6 +30,9 @@ static int run(int argc, char **argv)
     return help ? EXIT_DONE : EXIT_USAGE;
 }
 
+static const char *const words[] = { "kbit", "kv", "recall", "sparsity", NULL }; /* as in studies */
+
 const cli_command cli_study = {
     .name = "study", .arguments = "NAME MODEL...", .summary = "measure several models side by side", .run = run,
+    .words = words, .words_have_options = true,
 };

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "engine/numeric.h"
@@ -73,9 +74,9 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
 
     memset(t, 0, sizeof *t);
     t->n_threads = o->common->threads ? o->common->threads : rg_cores();
-    t->exact = !strcmp(o->common->recipe, "exact");
-    t->llm_int8 = !strcmp(o->common->recipe, "llm.int8");
-    if (!t->exact && !t->llm_int8 && strcmp(o->common->recipe, "fast"))
+    t->exact = !strcasecmp(o->common->recipe, "exact");
+    t->llm_int8 = !strcasecmp(o->common->recipe, "llm.int8");
+    if (!t->exact && !t->llm_int8 && strcasecmp(o->common->recipe, "fast"))
         return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->common->recipe);
     t->backend = rg_backend_find(o->common->isa, err);
     if (!t->backend || !cli_find_model(o->model, path, sizeof path, err))

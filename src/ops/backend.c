@@ -1,6 +1,7 @@
 /* backend.c -- the list of back ends that this machine has. */
 #include "ops/backend.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* A folder's i-th back end, best last; NULL past the end.  And true if the folder has a back end of this name, which
@@ -40,9 +41,15 @@ void rg_placed_free(rg_placed *w)
         w->owner->weight_free(w);
 }
 
-const rg_backend *rg_backend_find(const char *name, rg_error *err)
+const rg_backend *rg_backend_find(const char *given, rg_error *err)
 {
     const rg_backend *b = NULL;
+    char name[32]; /* in small letters */
+    size_t n = strnlen(given, sizeof name - 1);
+
+    for (size_t i = 0; i < n; i++)
+        name[i] = (char)tolower((unsigned char)given[i]);
+    name[n] = 0;
     const bool best = !strcmp(name, "auto");
     char list[256] = "auto";
     bool known = false;

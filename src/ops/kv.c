@@ -41,6 +41,12 @@ const char *rg_kv_name(rg_type type)
 
 bool rg_kv_type_by_name(const char *name, rg_type *type)
 {
+    /* what other engines call them */
+    static const char *const others[][2] = { { "q8_0", "q8" },       { "q4_0", "q4" },     { "fp16", "f16" },
+                                             { "bfloat16", "bf16" }, { "float16", "f16" }, { "float32", "f32" } };
+
+    for (size_t i = 0; i < RG_LEN(others); i++)
+        name = strcasecmp(others[i][0], name) ? name : others[i][1];
     for (size_t i = 0; i < RG_LEN(types); i++)
         if (!strcasecmp(types[i].name, name))
             return *type = types[i].type, true;
