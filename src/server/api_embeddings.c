@@ -66,7 +66,7 @@ static void write_packed(rg_buf *b, const float *v, size_t n)
     rg_buf_add(b, "\"", 1);
 }
 
-static void ended(rg_call *c, rg_choice *ch)
+void rg_embeddings_ended(rg_call *c, rg_choice *ch)
 {
     int32_t n = 0;
     const float *v = rg_request_embedding(c->requests[ch->index], &n);
@@ -121,7 +121,7 @@ static bool check_dimensions(const rg_call *c, rg_refusal *e)
                            (int)info->embed_dim);
 }
 
-static bool read_request(rg_call *c, rg_refusal *e)
+bool rg_embeddings_read(rg_call *c, rg_refusal *e)
 {
     const rg_info *info = &c->server->info;
 
@@ -132,7 +132,7 @@ static bool read_request(rg_call *c, rg_refusal *e)
 }
 
 static const rg_shape shape = { .api = RG_API_EMBEDDINGS, .id_prefix = "embd-", .embeds = true, .input = "input",
-                                .read = read_request, .ended = ended, .whole = whole };
+                                .read = rg_embeddings_read, .ended = rg_embeddings_ended, .whole = whole };
 
 void rg_api_embeddings(rg_server *s, rg_exchange *x)
 {

@@ -1,6 +1,7 @@
 /* api_models.c -- GET /v1/models and /v1/models/NAME: the one model there is, and its adapters. */
 #include <string.h>
 
+#include "server/abilities.h"
 #include "server/core.h"
 #include "server/json.h"
 
@@ -14,6 +15,7 @@ static void write_model(rg_buf *b, const rg_server *s, const char *adapter)
     rg_out_text(b, "owned_by", "ridge");
     if (adapter)
         rg_out_text(b, "parent", s->o.model);
+    rg_write_abilities(b, s);
     rg_out_int(b, "max_model_len", s->info.max_seq_len);
     rg_out_open(b, "meta", '{');
     rg_out_text(b, "architecture", s->info.architecture);

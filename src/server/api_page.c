@@ -1,8 +1,17 @@
 /* api_page.c -- GET / and what the page needs.  It loads nothing from elsewhere, and says so to the browser. */
 #include <string.h>
+#include <strings.h>
 
 #include "server/core.h"
 #include "server/page.h"
+
+/* Ollama's own clients ask here whether it runs. */
+static bool asks_for_ollama(const rg_exchange *x)
+{
+    const char *agent = rg_exchange_header(x, "User-Agent"), *accept = rg_exchange_header(x, "Accept");
+
+    return (agent && !strncasecmp(agent, "ollama", 6)) || (accept && !strncmp(accept, "text/plain", 10));
+}
 
 void rg_api_page(rg_server *s, rg_exchange *x)
 {
@@ -11,6 +20,10 @@ void rg_api_page(rg_server *s, rg_exchange *x)
     rg_refusal e;
     rg_buf out;
 
+    if (!strcmp(path, "/") && asks_for_ollama(x)) {
+        rg_reply_text(s, x, 200, "text/plain; charset=utf-8", "Ollama is running");
+        return;
+    }
     while (f->path && strcmp(f->path, path) != 0)
         f++;
     if (!f->path || s->o.no_page) {

@@ -44,8 +44,8 @@ rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_ref
     snprintf(c->id, sizeof c->id, "%s%016llx%016llx", shape->id_prefix, (unsigned long long)rg_seed(),
              (unsigned long long)rg_seed());
     c->body = rg_read_object(x, e);
-    if (!c->body || !rg_fields_read(&c->f, c->body, shape->api, e) || !rg_check_model(s, c->f.model, e) ||
-        !check_purpose(s, shape, e)) {
+    if (!c->body || (shape->adapt && !shape->adapt(c, e)) || !rg_fields_read(&c->f, c->body, shape->api, e) ||
+        !rg_check_model(s, c->f.model, e) || !check_purpose(s, shape, e)) {
         rg_call_free(c);
         return NULL;
     }
@@ -58,9 +58,21 @@ static void free_choice(rg_choice *ch)
 {
     rg_buf_fini(&ch->text);
     rg_answer_fini(&ch->answer);
+    rg_buf_fini(&ch->ids);
     rg_buf_fini(&ch->logprobs);
     rg_buf_fini(&ch->tops);
     rg_buf_fini(&ch->input);
+}
+
+void rg_call_drop_prompt(rg_call *c)
+{
+    rg_prompt *p = &c->prompts[--c->n_prompts];
+
+    if (p->ours)
+        rg_free(p->ids);
+    else
+        rg_ids_free(p->ids);
+    rg_free(p->text);
 }
 
 void rg_call_free(rg_call *c)
@@ -72,13 +84,8 @@ void rg_call_free(rg_call *c)
     rg_grammar_close(c->grammar);
     for (int32_t i = 0; c->choices && i < c->n_choices; i++)
         free_choice(&c->choices[i]);
-    for (int32_t i = 0; i < c->n_prompts; i++) {
-        if (c->prompts[i].ours)
-            rg_free(c->prompts[i].ids);
-        else
-            rg_ids_free(c->prompts[i].ids);
-        rg_free(c->prompts[i].text);
-    }
+    while (c->n_prompts)
+        rg_call_drop_prompt(c);
     rg_free(c->requests);
     rg_free(c->choices);
     rg_free(c->prompts);
@@ -401,6 +408,7 @@ static bool make_choices(rg_call *c, rg_refusal *e)
         rg_choice *ch = &c->choices[i];
         ch->index = i;
         rg_buf_init(&ch->text, MAX_CALL_TEXT);
+        rg_buf_init(&ch->ids, MAX_CALL_TEXT);
         rg_buf_init(&ch->logprobs, MAX_CALL_TEXT);
         rg_buf_init(&ch->tops, MAX_CALL_TEXT);
         rg_buf_init(&ch->input, MAX_CALL_TEXT);
@@ -548,7 +556,7 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
             c->shape->start(c, &c->out);
         rg_exchange_set(c->x, "Cache-Control", "no-cache");
         rg_exchange_set(c->x, "X-Accel-Buffering", "no");
-        rg_exchange_stream(c->x, "text/event-stream; charset=utf-8");
+        rg_exchange_stream(c->x, c->shape->stream_type ? c->shape->stream_type : "text/event-stream; charset=utf-8");
         rg_exchange_write(c->x, c->out.data ? c->out.data : "", c->out.n);
         rg_buf_reset(&c->out);
         c->written_ns = rg_now_ns();
@@ -565,5 +573,6 @@ void rg_call_answer(rg_server *s, rg_exchange *x, const rg_shape *shape)
     if (c && shape->read(c, &e) && rg_call_start(c, &e))
         return;
     rg_call_free(c);
-    rg_reply_refusal(s, x, &e);
+    if (e.status)
+        rg_reply_refusal(s, x, &e);
 }

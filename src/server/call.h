@@ -29,6 +29,7 @@ typedef struct rg_choice {
     int32_t index;      /* prompt x n + sample */
     rg_buf text;        /* all of it; of a chat, only what logprobs or tokens need */
     rg_answer answer;   /* of a chat */
+    rg_buf ids;         /* int32_t each, if the shape keeps them */
     rg_buf logprobs;    /* rg_logprob */
     rg_buf tops;        /* rg_top */
     int32_t n_tokens, n_reasoning;
@@ -66,15 +67,21 @@ typedef struct rg_shape {
     bool is_chat;       /* reasoning and calls are told apart */
     bool embeds;        /* nothing is generated, and an answer is had whole or not at all */
     bool scores;        /* and what is made is the score of the model's head, no embedding */
+    bool keeps_ids;     /* the ids of answers are wanted */
     const char *input;  /* the field that its prompts come from, for messages */
-    bool (*read)(rg_call *c, rg_refusal *e); /* the prompts, and what is the endpoint's own */
+    /* Bring the body into the names of fields.def, before its fields are read; NULL: it has them.  False and nothing in
+     * *e: it has answered by itself. */
+    bool (*adapt)(rg_call *c, rg_refusal *e);
+    /* The prompts, and what is the endpoint's own.  It may put another shape in c->shape. */
+    bool (*read)(rg_call *c, rg_refusal *e);
     const char *object, *chunk;              /* of completions and chat: what they are called */
     void (*choice)(rg_call *c, rg_choice *ch, rg_buf *out); /* and one of a whole answer */
     void (*ended)(rg_call *c, rg_choice *ch); /* one has just ended; may be NULL */
     void (*start)(rg_call *c, rg_buf *out);
     void (*delta)(rg_call *c, rg_choice *ch, rg_buf *out);
     void (*stop)(rg_call *c, rg_buf *out);
-    const char *ping;   /* what a stream without news gets, a literal; NULL: a comment */
+    const char *stream_type; /* of a stream, a literal; NULL: server-sent events */
+    const char *ping;   /* what a stream without news gets, a literal; "": nothing; NULL: a comment */
     void (*progress)(rg_call *c, rg_buf *out); /* how much of the prompt is computed; NULL: not told */
     void (*fail)(rg_call *c, const rg_refusal *e, rg_buf *out); /* in the middle of a stream; ends it */
     void (*whole)(rg_call *c, rg_buf *out);
@@ -125,6 +132,7 @@ void rg_call_free(rg_call *c); /* NULL is fine; cancels what runs */
 
 /* A prompt more; ids from the engine (or ours: from rg_alloc) are taken, freed on failure too. */
 bool rg_call_add_ids(rg_call *c, int32_t *ids, size_t n, bool ours, rg_refusal *e);
+void rg_call_drop_prompt(rg_call *c); /* the last one */
 /* How texts to be embedded or scored, or their ids, are encoded and cut, by the call's fields. */
 bool rg_call_text_options(const rg_call *c, rg_text_options *o, rg_refusal *e);
 bool rg_call_add_text(rg_call *c, const char *text, size_t n, rg_refusal *e);
@@ -192,6 +200,11 @@ void rg_write_finish(rg_buf *b, const rg_call *c, const rg_choice *ch); /* finis
 void rg_chunks_stop(rg_call *c, rg_buf *out);
 void rg_chunks_fail(rg_call *c, const rg_refusal *e, rg_buf *out);
 void rg_choices_whole(rg_call *c, rg_buf *out);
+
+/* Of embeddings: the shape's read, of texts or ids to be embedded, and its ended, which writes the vector as JSON into
+ * the choice's text. */
+bool rg_embeddings_read(rg_call *c, rg_refusal *e);
+void rg_embeddings_ended(rg_call *c, rg_choice *ch);
 
 /* If the client asked for it, add noise to the event that began at c->event_at, so that its length tells little about
  * its text. */

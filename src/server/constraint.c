@@ -96,6 +96,22 @@ static bool read_format(rg_constraint *c, const json_t *v, const char *name, rg_
     return ok;
 }
 
+/* Ollama's "format": "json", or a schema. */
+static bool read_plain_format(rg_constraint *c, const json_t *v, const char *name, rg_refusal *e)
+{
+    const char *word = json_string_value(v);
+
+    if (word && !strcmp(word, "json")) {
+        json_t *any = json_string("");
+        bool ok = any ? take(c, RG_GRAMMAR_JSON, name, any, e) : rg_refuse_memory(e);
+        json_decref(any);
+        return ok;
+    }
+    if (!json_is_object(v))
+        return rg_refuse_field(e, name, "'%s' must be \"json\" or a JSON schema.", name);
+    return take(c, RG_GRAMMAR_JSON_SCHEMA, name, v, e);
+}
+
 /* structured_outputs: one member that says what. */
 static bool read_structured(rg_constraint *c, const json_t *v, rg_refusal *e)
 {
@@ -143,6 +159,8 @@ bool rg_constraint_read(rg_constraint *c, const json_t *v, const char *name, rg_
 
     if (!v || json_is_null(v))
         return true;
+    if (!strcmp(name, "format"))
+        return read_plain_format(c, v, name, e);
     if (!strcmp(name, "structured_outputs"))
         return read_structured(c, v, e);
     for (size_t i = 0; i < RG_LEN(sources); i++)

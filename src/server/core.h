@@ -21,6 +21,12 @@ typedef enum rg_server_state { RG_LOADING, RG_READY, RG_DRAINING, RG_FAULTED } r
 
 enum { RG_MAX_FORECASTS = 4 };
 
+/* Ids of the marks with which a model fills in the middle (fim.h); -1: there is no such mark. */
+typedef struct rg_fim {
+    int32_t prefix, suffix, middle, repo, file;
+    bool suffix_first;
+} rg_fim;
+
 struct rg_server {
     rg_server_options o;   /* texts owned */
     rg_http *http;
@@ -30,6 +36,8 @@ struct rg_server {
     int64_t started_s;
     _Atomic(rg_engine *) engine; /* NULL: not yet */
     rg_info info;          /* set before engine */
+    rg_card card;          /* likewise */
+    rg_fim fim;            /* likewise */
     rg_talk_use use;       /* how the model marks reasoning and calls; set before engine */
     struct {
         int32_t batch;
@@ -59,6 +67,7 @@ typedef enum rg_route_flags {
     RG_ROUTE_ANTHROPIC = 4, /* errors in Anthropic's shape */
     RG_ROUTE_PREFIX = 8,    /* the path goes on */
     RG_ROUTE_ENGINE = 16,   /* needs a model, but makes no tokens */
+    RG_ROUTE_OLLAMA = 32,   /* errors in Ollama's shape */
 } rg_route_flags;
 
 typedef void rg_endpoint(rg_server *s, rg_exchange *x);

@@ -61,7 +61,7 @@ typedef struct field {
 } field;
 
 enum { C = RG_API_COMPLETIONS, H = RG_API_CHAT, R = RG_API_RESPONSES, M = RG_API_MESSAGES,
-       E = RG_API_EMBEDDINGS, K = RG_API_RERANK, S = RG_API_SCORE };
+       E = RG_API_EMBEDDINGS, K = RG_API_RERANK, S = RG_API_SCORE, O = RG_API_OLLAMA };
 
 static const field fields[] = {
 #define FIELD(name, where, kind, member, min, max, words)                                                              \
@@ -421,7 +421,7 @@ static bool read_stream_options(rg_fields *f, json_t *v, rg_refusal *e)
 
 static bool read_constraints(rg_fields *f, const json_t *body, unsigned api, rg_refusal *e)
 {
-    static const char *const names[] = { "response_format", "structured_outputs", "grammar", "json_schema",
+    static const char *const names[] = { "response_format", "format", "structured_outputs", "grammar", "json_schema",
                                          "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex",
                                          "ebnf", "grammar_string" };
 
@@ -464,7 +464,7 @@ bool rg_fields_read(rg_fields *f, json_t *body, unsigned api, rg_refusal *e)
                       .mirostat_eta = (double)NAN, .penalty_last_n = RG_NOT_GIVEN, .dry_allowed_length = RG_NOT_GIVEN,
                       .dry_penalty_last_n = RG_NOT_GIVEN, .mirostat = RG_NOT_GIVEN, .parallel_tools = true,
                       .generation_prompt = true, .cache_prompt = true, .best_of = RG_NOT_GIVEN, .length_penalty = 1,
-                      .add_special = api == RG_API_COMPLETIONS || api == RG_API_EMBEDDINGS, .include_reasoning = true,
+                      .add_special = (api & (RG_API_COMPLETIONS | RG_API_EMBEDDINGS)) != 0, .include_reasoning = true,
                       .return_documents = true, .use_activation = true };
     json_object_foreach_safe(body, next, key, v) {
         const field *known = find(key, api);

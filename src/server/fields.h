@@ -27,7 +27,9 @@ bool rg_refuse_field(rg_refusal *e, const char *param, const char *fmt, ...) RG_
 bool rg_refuse_memory(rg_refusal *e);
 
 enum { RG_API_COMPLETIONS = 1, RG_API_CHAT = 2, RG_API_RESPONSES = 4, RG_API_MESSAGES = 8,
-       RG_API_EMBEDDINGS = 16, RG_API_RERANK = 32, RG_API_SCORE = 64 };
+       RG_API_EMBEDDINGS = 16, RG_API_RERANK = 32, RG_API_SCORE = 64,
+       /* Beside one of the others: its fields, and those of these APIs, which come first. */
+       RG_API_OLLAMA = 128 };
 
 #define RG_NOT_GIVEN INT64_MIN /* of an int; of a real: NAN */
 #define RG_UNLIMITED INT32_MAX /* of a limit of tokens */

@@ -41,6 +41,15 @@ static bool is_anthropic(const rg_exchange *x)
     return route >= 0 && rg_routes[route].flags & RG_ROUTE_ANTHROPIC;
 }
 
+/* Ollama's endpoints, and whatever is asked for below their path. */
+static bool is_ollama(const rg_exchange *x)
+{
+    int route = rg_exchange_notes((rg_exchange *)(uintptr_t)x)->route;
+    const char *path = rg_exchange_path(x);
+
+    return route >= 0 ? rg_routes[route].flags & RG_ROUTE_OLLAMA : path && !strncmp(path, "/api/", 5);
+}
+
 void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e)
 {
     const char *type = "server_error", *anthropic = "api_error";
@@ -51,6 +60,11 @@ void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e)
             anthropic = status_words[i].anthropic;
         }
     rg_out_open(b, NULL, '{');
+    if (is_ollama(x)) {
+        rg_out_text(b, "error", e->text);
+        rg_out_close(b, '}');
+        return;
+    }
     if (is_anthropic(x))
         rg_out_text(b, "type", "error");
     rg_out_open(b, "error", '{');
@@ -177,12 +191,20 @@ void rg_refuse_engine(rg_server *s, rg_refusal *e, const rg_error *err)
     rg_log(RG_LOG_INFO, "serve: refused: %s", err->text);
 }
 
+/* The name of a model, with Ollama's tag for the latest one or without. */
+static bool is_name(const char *name, const char *given)
+{
+    size_t n = strlen(name);
+
+    return !strncmp(name, given, n) && (!given[n] || !strcmp(given + n, ":latest"));
+}
+
 const char *rg_find_adapter(const rg_server *s, const char *name)
 {
     const char *found = NULL;
 
     for (int32_t i = 0; name && !found && i < s->info.n_adapters; i++)
-        if (!strcmp(rg_engine_adapter(s->engine, i), name))
+        if (is_name(rg_engine_adapter(s->engine, i), name))
             found = rg_engine_adapter(s->engine, i);
     return found;
 }
@@ -207,7 +229,7 @@ static bool refuse_model(const rg_server *s, rg_refusal *e)
 
 bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
 {
-    if (!name || !*name || !strcmp(name, s->o.model) || !strcmp(name, "default") || rg_find_adapter(s, name))
+    if (!name || !*name || is_name(s->o.model, name) || !strcmp(name, "default") || rg_find_adapter(s, name))
         return true;
     return refuse_model(s, e);
 }

@@ -11,6 +11,7 @@
 #include "server/batches.h"
 #include "server/call.h"
 #include "server/core.h"
+#include "server/fim.h"
 #include "server/json.h"
 #include "server/origins.h"
 
@@ -306,6 +307,8 @@ void rg_server_ready(rg_server *s, rg_engine *engine)
     int loading = RG_LOADING;
 
     s->info = rg_engine_info(engine);
+    s->card = rg_engine_card(engine);
+    rg_fim_learn(&s->fim, engine);
     rg_talk_learn(&s->use, engine, s->o.tool_format);
     make_forecasts(s, engine);
     atomic_store(&s->engine, engine);

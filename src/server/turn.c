@@ -36,6 +36,7 @@ static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
         take_times(c, ch, now);
         c->failed |= !take_logprob(c, ch, t);
         ch->answer.token = (size_t)ch->n_tokens - 1;
+        c->failed |= c->shape->keeps_ids && !rg_buf_add(&ch->ids, &t->id, sizeof t->id);
     }
     if (c->shape->is_chat && t->finish != RG_RUNNING)
         rg_answer_end(&ch->answer, t->text, t->n_text);
