@@ -26,7 +26,7 @@ typedef struct serve_options {
     rg_server_options s;
     const char *key_file, *tls_cert_file, *tls_key_file, *batching, *log_level, *log_format;
     const char *socket_mode;
-    cli_strings keys, hosts, cors_origins, allowed_hosts;
+    cli_strings keys, hosts, cors_origins, allowed_hosts, aliases;
     int32_t batch_rows, max_waiting_ids;
     float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, ping_s, watchdog_s, step_ms, pace, max_wait_s;
     bool share_prefixes, no_prefix_cache, verbose;
@@ -300,6 +300,8 @@ static bool take_places(serve_options *o, rg_error *err)
     o->s.n_cors_origins = o->cors_origins.n;
     o->s.allowed_hosts = o->allowed_hosts.item;
     o->s.n_allowed_hosts = o->allowed_hosts.n;
+    o->s.aliases = o->aliases.item;
+    o->s.n_aliases = o->aliases.n;
     if (!o->socket_mode)
         return true;
     long mode = strspn(o->socket_mode, "01234567") == strlen(o->socket_mode) ? strtol(o->socket_mode, &end, 8) : -1;
@@ -360,6 +362,8 @@ static int run(int argc, char **argv)
         { "--port", CLI_INT, &o.s.port, "N", "0 picks one (default 8080)", 0, 65535 },
         { "--any-port", CLI_FLAG, &o.s.any_port, NULL, "another port if that one is taken" },
         { "--model-name", CLI_STRING, &o.s.model, "NAME", "what clients call the model (default: its file's name)" },
+        { "--alias", CLI_STRINGS, &o.aliases, "NAME", "another name of the model (repeatable)" },
+        { "--strict-model", CLI_FLAG, &o.s.strict_model, NULL, "requests that name another model are refused" },
         { "--api-key", CLI_STRINGS, &o.keys, "KEY", "only who knows a key may ask (repeatable)" },
         { "--api-key-file", CLI_STRING, &o.key_file, "FILE",
           "keys, one per line; \"weight=3\" behind one: three times the share of others" },

@@ -50,7 +50,7 @@ void rg_api_model(rg_server *s, rg_exchange *x)
     rg_refusal e = { 0 };
     rg_buf out;
 
-    if (!rg_check_model(s, name, &e)) {
+    if (!rg_is_model(s, name) && !rg_refuse_model(s, &e)) {
         rg_reply_refusal(s, x, &e);
         return;
     }

@@ -103,8 +103,13 @@ void rg_note_answer(rg_server *s, rg_exchange *x, int status);
 json_t *rg_read_object(rg_exchange *x, rg_refusal *e);
 /* Make *e of what the engine refused, without what a client must not learn. */
 void rg_refuse_engine(rg_server *s, rg_refusal *e, const rg_error *err);
-/* The model that a request names is the one there is, or one of its adapters. */
+/* This is a name of the model, or of one of its adapters. */
+bool rg_is_model(const rg_server *s, const char *name);
+/* The model that a request names can answer it: a model that is alone answers under any name, unless names are
+ * strict. */
 bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e);
+/* False and *e, which tells the models that there are, as many as the message has room for. */
+bool rg_refuse_model(const rg_server *s, rg_refusal *e);
 /* The adapter of this name, as the engine calls it; NULL: none is called so. */
 const char *rg_find_adapter(const rg_server *s, const char *name);
 

@@ -70,6 +70,7 @@ typedef struct rg_fields {
     bool truncate;           /* they are cut to what the model takes; false says nothing */
     bool return_documents, use_activation; /* of scores of pairs: their texts too; the sigmoid of the head's score */
     bool return_progress; /* of a stream: how much of the prompt is computed */
+    bool timings_always;  /* llama-server's figures in every chunk of a stream, not the last one alone */
     bool skip_prefix;    /* the contrary of cache_prompt, by another name */
     int32_t n_logprobs;  /* as in rg_sampling */
     int64_t prompt_logprobs; /* prompt_logprobs: so many best ids beside each id of the prompt; -1: not wanted */

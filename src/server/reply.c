@@ -209,8 +209,7 @@ const char *rg_find_adapter(const rg_server *s, const char *name)
     return found;
 }
 
-/* Tell which models there are, as many as the message has room for. */
-static bool refuse_model(const rg_server *s, rg_refusal *e)
+bool rg_refuse_model(const rg_server *s, rg_refusal *e)
 {
     char served[sizeof e->text - 80];
     size_t n = (size_t)snprintf(served, sizeof served, "'%s'", s->o.model);
@@ -227,11 +226,20 @@ static bool refuse_model(const rg_server *s, rg_refusal *e)
                      served);
 }
 
+bool rg_is_model(const rg_server *s, const char *name)
+{
+    bool is = is_name(s->o.model, name) || !strcmp(name, "default") || rg_find_adapter(s, name);
+
+    for (int32_t i = 0; !is && i < s->o.n_aliases; i++)
+        is = is_name(s->o.aliases[i], name);
+    return is;
+}
+
 bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
 {
-    if (!name || !*name || is_name(s->o.model, name) || !strcmp(name, "default") || rg_find_adapter(s, name))
-        return true;
-    return refuse_model(s, e);
+    bool alone = !s->info.n_adapters && !s->o.strict_model;
+
+    return alone || !name || !*name || rg_is_model(s, name) || rg_refuse_model(s, e);
 }
 
 /* The message that is continued ends within its reasoning. */

@@ -253,6 +253,7 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     bool copied = copy_text(&s->o.model, err);
     copied = copy_text(&s->o.tls_cert, err) && copied;
     copied = copy_text(&s->o.tls_key, err) && copied;
+    copied = copy_texts(&s->o.aliases, &s->o.n_aliases, err) && copied;
     copied = copy_texts(&s->o.hosts, &s->o.n_hosts, err) && copied;
     copied = copy_texts(&s->o.cors_origins, &s->o.n_cors_origins, err) && copied;
     copied = copy_texts(&s->o.allowed_hosts, &s->o.n_allowed_hosts, err) && copied;
@@ -365,6 +366,7 @@ void rg_server_close(rg_server *s)
     free_text(s->o.model);
     free_text(s->o.tls_cert);
     free_text(s->o.tls_key);
+    free_texts(s->o.aliases, s->o.n_aliases);
     free_texts(s->o.hosts, s->o.n_hosts);
     free_texts(s->o.cors_origins, s->o.n_cors_origins);
     free_texts(s->o.allowed_hosts, s->o.n_allowed_hosts);

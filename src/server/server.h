@@ -17,6 +17,9 @@ typedef struct rg_server_options {
     int32_t port;             /* 0 picks one */
     bool any_port;            /* if that one is taken, another */
     const char *model;        /* the name that clients know the model by */
+    const char *const *aliases; /* other names that clients may call it by */
+    int32_t n_aliases;
+    bool strict_model;        /* any other name is a 404; else one model that is alone answers under every name */
     const char *const *keys;  /* API keys; none: everybody may ask */
     int32_t n_keys;
     const float *key_weights; /* [n_keys] shares of the keys' holders, as rg_params.tenant_weight; NULL: all the same */

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "server/call.h"
+#include "server/timings.h"
 
 const char *rg_call_model(const rg_call *c)
 {
@@ -207,8 +208,18 @@ void rg_chunk_open(rg_buf *b, rg_call *c)
     open_object(b, c, c->shape->chunk);
 }
 
+static void write_timings(rg_buf *b, const rg_call *c)
+{
+    rg_timings t = rg_call_timings(c, -1);
+
+    rg_write_timings(b, &t);
+}
+
+/* The last chunks have the timings, as llama-server's do; every chunk if that is asked for. */
 static void close_chunk(rg_buf *b, rg_call *c)
 {
+    if (c->f.timings_always || (!c->f.include_usage && c->n_ended == c->n_choices))
+        write_timings(b, c);
     if (c->f.usage_always)
         rg_write_usage(b, c);
     else if (c->f.include_usage)
@@ -258,6 +269,7 @@ void rg_chunks_stop(rg_call *c, rg_buf *out)
         open_object(out, c, c->shape->chunk);
         rg_out_close(out, ']');
         rg_write_usage(out, c);
+        write_timings(out, c);
         rg_out_close(out, '}');
         rg_event_close(out);
     }
@@ -279,6 +291,7 @@ void rg_choices_whole(rg_call *c, rg_buf *out)
         c->shape->choice(c, &c->choices[i], out);
     rg_out_close(out, ']');
     rg_write_usage(out, c);
+    write_timings(out, c);
     if (c->shape->is_chat && c->f.prompt_logprobs >= 0)
         rg_write_prompt_logprobs(out, c, 0);
     rg_out_close(out, '}');

@@ -62,6 +62,7 @@ static inline rg_server_options test_server_options(void)
 
     o.port = 0;
     o.model = "tales";
+    o.strict_model = true;
     return o;
 }
 

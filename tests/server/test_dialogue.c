@@ -432,6 +432,40 @@ static void what_cannot_matter_is_taken(void **state)
     test_reply_free(&r);
 }
 
+/* llama-server's timings: in whole answers, at the end of a stream, and in every chunk if they are asked for. */
+static void answers_have_timings(void **state)
+{
+    static const char *const bodies[] = { "{\"messages\":[" ASKS "],\"max_tokens\":3%s}", "{\"prompt\":[1,2],\"max_tokens\":3%s}" };
+    static const char *const paths[] = { "/v1/chat/completions", "/v1/completions" };
+    static const char *const streams[] = { ",\"stream\":true", ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" };
+    char body[400];
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(body, sizeof body, bodies[i], "");
+        json_t *v = ask(&plain, paths[i], body);
+        assert_int_equal(int_at(v, "timings.predicted_n"), 3);
+        assert_true(int_at(v, "timings.prompt_n") + int_at(v, "timings.cache_n") == int_at(v, "usage.prompt_tokens"));
+        json_decref(v);
+        for (size_t k = 0; k < RG_LEN(streams); k++) {
+            snprintf(body, sizeof body, bodies[i], streams[k]);
+            test_reply r = test_web_ask(plain.port, "POST", paths[i], NULL, body);
+            const char *at = strstr(r.body, "\"timings\":");
+            assert_true(at && strstr(at, "\"predicted_n\":3"));
+            test_reply_free(&r);
+        }
+        snprintf(body, sizeof body, bodies[i], ",\"stream\":true,\"timings_per_token\":true");
+        test_reply r = test_web_ask(plain.port, "POST", paths[i], NULL, body);
+        int chunks = 0, timed = 0;
+        for (const char *s = r.body; (s = strstr(s, "data: {")); s++)
+            chunks++;
+        for (const char *s = r.body; (s = strstr(s, "\"timings\":")); s++)
+            timed++;
+        assert_true(chunks > 0 && timed == chunks);
+        test_reply_free(&r);
+    }
+}
+
 static void nothing_is_left(void **state)
 {
     (void)state;
@@ -450,7 +484,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_name_for_a_schema_binds),      cmocka_unit_test(no_limit_is_a_limit_too),
         cmocka_unit_test(a_cut_call_is_a_call),               cmocka_unit_test(a_lost_way_is_an_error),
         cmocka_unit_test(no_billing_line_reaches_the_prompt), cmocka_unit_test(what_cannot_matter_is_taken),
-        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(answers_have_timings),               cmocka_unit_test(nothing_is_left),
     };
 
     test_init(argc, argv);

@@ -98,11 +98,46 @@ static void answers_are_by_name(void **state)
     json_decref(v);
 }
 
+/* A model that is alone answers under every name, unless names are strict; the answer tells its own name. */
+static void any_name_is_taken_where_one_model_is(void **state)
+{
+    static const char *const aliases[] = { "gpt-4o", "org/other" };
+    static const char *const names[] = { "tales", "default", "gpt-4o", "org/other", "" };
+
+    (void)state;
+    for (int strict = 0; strict < 2; strict++) {
+        rg_server_options o = test_server_options();
+        test_server s;
+        char body[200];
+        o.strict_model = strict;
+        o.aliases = aliases;
+        o.n_aliases = RG_LEN(aliases);
+        test_server_start(&s, &o, 64, 4);
+        for (size_t i = 0; i < RG_LEN(names); i++) {
+            snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":[1],\"max_tokens\":1}", names[i]);
+            json_t *v = test_web_json(s.port, "/v1/completions", body, 200);
+            assert_string_equal(test_json_text(v, "model"), "tales");
+            json_decref(v);
+        }
+        json_t *v = test_web_json(s.port, "/v1/completions", "{\"model\":\"claude\",\"prompt\":[1],\"max_tokens\":1}",
+                                  strict ? 404 : 200);
+        if (strict)
+            assert_non_null(strstr(test_json_text(v, "error.message"), "'tales'"));
+        else
+            assert_string_equal(test_json_text(v, "model"), "tales");
+        json_decref(v);
+        json_decref(test_web_json(s.port, "/v1/models/gpt-4o", NULL, 200));
+        json_decref(test_web_json(s.port, "/v1/models/claude", NULL, 404));
+        test_server_stop(&s);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_are_listed),
         cmocka_unit_test(answers_are_by_name),
+        cmocka_unit_test(any_name_is_taken_where_one_model_is),
     };
 
     test_init(argc, argv);
