@@ -314,8 +314,26 @@ typedef struct rg_adapter_option {
     const char *name, *path;
 } rg_adapter_option;
 
-typedef struct rg_options {
+/* What several engines of a process share: one thread that computes the steps of all of them in turns, the threads that
+ * a step runs on, and a budget of memory.  Whose turn it is follows from what tenants were given by all engines
+ * together, for their weights. */
+typedef struct rg_host rg_host;
+
+typedef struct rg_host_options {
     int32_t n_threads;      /* 0: physical cores within the cgroup's quota */
+    uint64_t memory_bytes;  /* for weights, state and activations of all engines; 0: no limit */
+} rg_host_options;
+
+/* NULL and *err: no memory, or no thread.  Owned by the caller. */
+RG_API rg_host *rg_host_open(const rg_host_options *options, rg_error *err); /* NULL: all 0 */
+RG_API void rg_host_close(rg_host *host); /* after its engines; NULL is fine */
+/* Any thread.  Bytes of its budget that no engine has; UINT64_MAX: it has no limit. */
+RG_API uint64_t rg_host_left(rg_host *host);
+
+typedef struct rg_options {
+    rg_host *host;          /* borrowed: that runs the engine, with its threads, beside others; opening fails with
+                             *   RG_E_LIMIT if its budget has too little left.  NULL: one of the engine's own */
+    int32_t n_threads;      /* 0: physical cores within the cgroup's quota.  With a host: not read */
     bool pin;               /* keep each of them on a core */
     bool numa_copies;       /* weights once on each NUMA node, read by the threads that stand there, which are pinned */
     const char *isa;        /* "auto", "ref", "avx2", "avx_vnni", "avx512", "avx512_bf16", "amx", "neon" */

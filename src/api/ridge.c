@@ -13,13 +13,13 @@
 #include "api/continued.h"
 #include "api/drafts.h"
 #include "api/embed_text.h"
+#include "api/hosted.h"
 #include "api/shown.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/checkpoint.h"
-#include "engine/loop.h"
 #include "engine/work/answer.h"
 #include "engine/work/beams.h"
 #include "engine/work/embedding.h"
@@ -49,7 +49,7 @@ struct rg_engine {
     rg_ends ends;
     rg_runner *runner;
     rg_drafts drafts;
-    rg_pool *pool;       /* the threads of all steps */
+    rg_hosted hosted;    /* whose thread and pool compute its steps */
     rg_loop *loop;
     rg_chat *chat;
     rg_embed_text embed_text;
@@ -83,14 +83,17 @@ rg_options rg_options_default(void)
     return (rg_options){ .isa = "auto", .recipe = "fast" };
 }
 
-/* Half of what is free and not promised to experts, so that a machine's other work has room. */
+/* Half of what is free, and of what the host has left, and is not promised to experts: a machine's other work has room,
+ * and so have other models. */
 static size_t default_state_bytes(const rg_engine *e, const rg_options *o)
 {
     uint64_t room = rg_memory_free(), to_come = rg_model_expert_reads(e->model).bytes;
+    uint64_t left = rg_host_left(e->hosted.host);
 
     if (o->numa_copies)
         to_come += (uint64_t)(rg_nodes() - 1) * e->model->weights.bytes;
-    return room > to_come ? (size_t)(room - to_come) / 2 : (size_t)1 << 30;
+    room = room > to_come ? (room - to_come) / 2 : (uint64_t)1 << 30;
+    return (size_t)(room < left / 2 ? room : left / 2);
 }
 
 static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
@@ -99,9 +102,9 @@ static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
     e->llm_int8 = !strcasecmp(o->recipe, "llm.int8");
     if (!e->exact && !e->llm_int8 && strcasecmp(o->recipe, "fast"))
         return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->recipe);
-    e->n_threads = o->n_threads > 0 ? o->n_threads : rg_cores();
+    e->n_threads = o->host ? rg_pool_threads(rg_host_pool(o->host)) : o->n_threads > 0 ? o->n_threads : rg_cores();
     e->backend = rg_backend_find(o->isa, err);
-    return e->backend;
+    return e->backend && rg_hosted_open(&e->hosted, o->host, e->n_threads, err);
 }
 
 static bool open_weights(rg_engine *e, const rg_checkpoint *ckpt, const rg_options *o, rg_error *err)
@@ -144,7 +147,7 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
         rg_checkpoint_close(ckpt);
         return false;
     }
-    if (open_weights(e, ckpt, o, err)) {
+    if ((o->expert_bytes || rg_hosted_take_file(&e->hosted, ckpt, err)) && open_weights(e, ckpt, o, err)) {
         e->tokenizer = rg_tokenizer_open_for(ckpt, e->model->config.vocab_size, &why);
         ok = e->tokenizer || why.code == RG_OK;
         if (ok && e->tokenizer)
@@ -213,7 +216,7 @@ static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_r
                              .roofs = { e->roofs.read_bytes_s, product_ops_s, e->roofs.f32_ops_s } };
 
     e->loop = rg_loop_new(e->runner, &loop, err);
-    return e->loop && rg_loop_start(e->loop, err);
+    return e->loop && rg_host_add(e->hosted.host, e->loop, err);
 }
 
 /* Rows of drafts in a step, at most; DRAFT_ROWS is more than one draft has. */
@@ -277,6 +280,17 @@ static bool check_sizes(const rg_options *o, rg_error *err)
     return true;
 }
 
+/* Of the model, with its experts that are read when they are needed, and of the one that drafts for it. */
+static uint64_t weight_bytes(const rg_engine *e)
+{
+    return e->model->weights.bytes + (e->drafts.model ? e->drafts.model->weights.bytes : 0);
+}
+
+static uint64_t activation_bytes(const rg_engine *e)
+{
+    return e->runner->activation_bytes + (e->drafts.runner ? e->drafts.runner->activation_bytes : 0);
+}
+
 static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
 {
     const rg_config *c = &e->model->config;
@@ -286,7 +300,11 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->max_seq_len = c->max_seq_len;
     if (o->max_seq_len > 0 && o->max_seq_len < e->max_seq_len)
         e->max_seq_len = o->max_seq_len;
+    if (!rg_hosted_take_instead(&e->hosted, weight_bytes(e), "the weights", err))
+        return false;
     e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes(e, o);
+    if (!rg_hosted_take(&e->hosted, e->state_bytes, "the state of sequences", err))
+        return false;
     if (max_rows < max_seqs)
         max_rows = max_seqs;
     if (e->drafts.verify != RG_VERIFY_COUPLED && max_rows / (1 + e->drafts.max_draft) < max_seqs)
@@ -296,22 +314,21 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
         room = rows_of_prompt(e, max_rows);
     if (!find_roofs(e, o, err))
         return false;
-    e->pool = rg_pool_new(e->n_threads, err);
-    if (!e->pool)
-        return false;
     size_t for_drafts = (size_t)(rg_drafts_share(&e->drafts, e->model) * (double)e->state_bytes);
     rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact,
                             .llm_int8 = e->llm_int8, .max_rows = room,
                             .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
-                            .pool = e->pool, .pin = o->pin || o->numa_copies,
+                            .pool = rg_host_pool(e->hosted.host), .pin = o->pin || o->numa_copies,
                             .n_nodes = o->numa_copies ? rg_nodes() : 0 };
     e->runner = rg_drafts_tap(&e->drafts, &r, err) ? rg_model_runner_new(e->model, &r, err) : NULL;
     if (!e->runner)
         return false;
     r.max_seq_len = e->max_seq_len = e->runner->max_seq_len;
     r.state_bytes = for_drafts;
-    return rg_drafts_open(&e->drafts, &r, e->model, err) && open_loop(e, o, max_seqs, max_rows, err);
+    return rg_drafts_open(&e->drafts, &r, e->model, err) && rg_hosted_take(&e->hosted, activation_bytes(e),
+                                                                           "the activations of a step", err) &&
+           open_loop(e, o, max_seqs, max_rows, err);
 }
 
 rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
@@ -343,7 +360,7 @@ void rg_close(rg_engine *e)
     rg_loop_free(e->loop);
     rg_drafts_close(&e->drafts);
     rg_model_runner_free(e->runner);
-    rg_pool_free(e->pool);
+    rg_hosted_close(&e->hosted);
     for (int shown = 0; shown < 2; shown++) {
         rg_grammar_cache_free(e->grammars[shown].cache);
         rg_grammar_vocab_free(e->grammars[shown].vocab);

@@ -1,4 +1,4 @@
-/* loop.c -- the engine loop: admit, next, lay out, forward, commit.
+/* loop.c -- the loop of a model that answers requests: admit, next, draft, lay out, forward, commit.
  *
  * One thread owns everything but the inbox, the published statistics and the flag that ends the loop, which stand under
  * one lock.  A step allocates nothing (swapping out apart): all arrays are made here, sized by the options. */
@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "engine/host.h"
 #include "engine/loop_inner.h"
 
 /* ---- building ---------------------------------------------------------------------------------------------------- */
@@ -15,33 +16,38 @@
 static bool make_arrays(rg_loop *l, rg_error *err)
 {
     const rg_loop_options *o = &l->options;
-    const size_t n = (size_t)o->max_seqs, logits = (size_t)l->runner->max_logits;
+    const size_t n = (size_t)o->max_seqs, logits = (size_t)l->member.runner->max_logits;
     rg_work_step *s = &l->step;
 
-    s->states = l->states;
-    s->scratch = l->scratch;
+    s->member = &l->member;
     s->verify = o->verify;
     s->plan = rg_array(n, sizeof *s->plan);
     s->drawn = rg_array(logits, sizeof *s->drawn);
     s->judged = o->verify == RG_VERIFY_TYPICAL ? rg_array(logits, sizeof *s->judged) : NULL;
     if (!s->plan || !s->drawn || (o->verify == RG_VERIFY_TYPICAL && !s->judged))
         return rg_fail_memory(err, n * sizeof *s->plan + logits * sizeof *s->drawn);
-    if (!rg_step_batch_init(&s->rows, o->max_seqs, l->runner->max_rows, l->runner->max_logits,
-                            o->drafter && !rg_states_keep_chains(l->states), err))
-        return false;
-    s->rows.sees = l->runner->sees;
-    if (o->drafter && o->verify != RG_VERIFY_COUPLED && !rg_sample_scratch_judge(l->scratch, err))
-        return false;
     if (o->drafter) {
         s->in_turn = rg_array(logits, sizeof *s->in_turn);
         s->mu = rg_array(logits, sizeof *s->mu);
         s->n_in_turn = rg_array(n, sizeof *s->n_in_turn);
         if (!s->in_turn || !s->mu || !s->n_in_turn)
             return rg_fail_memory(err, logits * sizeof *s->in_turn);
-        l->speculation = rg_speculation_new(o, &l->runner->facts, l->states, l->scratch, err);
+        l->speculation = rg_speculation_new(o, &l->member.runner->facts, l->member.states, l->member.scratch, err);
         s->speculation = l->speculation;
     }
     return !o->drafter || l->speculation;
+}
+
+static bool make_member(rg_loop *l, rg_runner *runner, rg_error *err)
+{
+    const rg_loop_options *o = &l->options;
+
+    return rg_member_init(&l->member, runner, &(rg_member_options){ .max_seqs = o->max_seqs,
+                                                                   .vocab_size = runner->vocab_size,
+                                                                   .max_seq_len = o->max_seq_len,
+                                                                   .use_prefixes = o->use_prefixes,
+                                                                   .trees = o->drafter,
+                                                                   .judge = rg_loop_fixes_drafts(o) }, err);
 }
 
 static bool check_drafts(const rg_state_spec *spec, const rg_loop_options *o, rg_error *err)
@@ -96,7 +102,6 @@ rg_loop *rg_loop_new(rg_runner *runner, const rg_loop_options *options, rg_error
     l = rg_zalloc(sizeof *l);
     if (!l)
         return rg_fail_memory(err, sizeof *l), NULL;
-    l->runner = runner;
     l->options = *options;
     l->inbox_end = &l->inbox;
     rg_step_time_init(&l->time, &runner->facts, &options->roofs);
@@ -104,19 +109,15 @@ rg_loop *rg_loop_new(rg_runner *runner, const rg_loop_options *options, rg_error
                                                              .max_wait_s = options->max_wait_s,
                                                              .first_ids_s = expected_ids_s(l) });
     l->lock_made = !pthread_mutex_init(&l->lock, NULL);
-    l->wake_made = !pthread_cond_init(&l->wake, NULL);
     l->stepped_made = rg_cond_init(&l->stepped);
-    if (!l->lock_made || !l->wake_made || !l->stepped_made) {
+    if (!l->lock_made || !l->stepped_made) {
         rg_fail_memory(err, 0);
         goto fail;
     }
-    l->states = rg_states_new(runner->spec, runner->store, options->use_prefixes, err);
-    if (!l->states)
+    if (!make_member(l, runner, err))
         goto fail;
-    l->scheduler = rg_scheduler_new(l->states, &l->admission, &l->time, &l->options, err);
-    if (l->scheduler)
-        l->scratch = rg_sample_scratch_new(runner->n_threads, runner->vocab_size, options->max_seq_len, err);
-    if (!l->scratch || !make_arrays(l, err))
+    l->scheduler = rg_scheduler_new(l->member.states, &l->admission, &l->time, &l->options, err);
+    if (!l->scheduler || !make_arrays(l, err))
         goto fail;
     return l;
 
@@ -127,8 +128,8 @@ fail:
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
 
-/* What was submitted joins the queue; what was cancelled leaves it.  True: something left. */
-static bool admit(rg_loop *l)
+/* What was submitted joins the queue. */
+static void admit(rg_loop *l)
 {
     rg_request *r, *next;
 
@@ -146,7 +147,6 @@ static bool admit(rg_loop *l)
         r->turn.next = NULL;
         rg_scheduler_add(l->scheduler, r);
     }
-    return rg_scheduler_reap(l->scheduler, false) > 0;
 }
 
 static void publish_drafts(rg_stats *t, const rg_draft_counts *c)
@@ -160,11 +160,10 @@ static void publish_drafts(rg_stats *t, const rg_draft_counts *c)
     t->draft_paused = c->paused;
 }
 
-/* What others may see of a step. */
-static void publish(rg_loop *l, uint64_t start, bool stepped)
+/* What others may see of a turn. */
+static void publish(rg_loop *l, bool stepped)
 {
     rg_scheduler *s = l->scheduler;
-    uint64_t now = rg_now_ns();
     rg_stats *t = &l->stats;
 
     pthread_mutex_lock(&l->lock);
@@ -174,103 +173,131 @@ static void publish(rg_loop *l, uint64_t start, bool stepped)
     t->n_cached_rows = rg_scheduler_n_cached(s);
     t->n_prompt_rows = rg_scheduler_n_prompt_rows(s);
     t->n_running = rg_scheduler_n_running(s);
-    rg_states_bytes(l->states, &t->state_bytes, &t->state_used_bytes, &t->state_live_bytes);
+    rg_states_bytes(l->member.states, &t->state_bytes, &t->state_used_bytes, &t->state_live_bytes);
     if (l->speculation)
         publish_drafts(t, rg_speculation_counts(l->speculation));
     if (stepped) {
         t->n_output += l->step.n_output;
-        t->last_step_s = rg_seconds(start, now);
-        t->busy_s += t->last_step_s;
+        t->last_step_s = l->turn_s;
+        t->busy_s += l->turn_s;
     }
-    rg_admission_note_step(&l->admission, stepped ? t->last_step_s : 0, rg_scheduler_some_wait(s));
+    rg_admission_note_step(&l->admission, stepped ? l->turn_s : 0, rg_scheduler_some_wait(s));
     l->n_commits++;
     if (l->n_watching)
         pthread_cond_broadcast(&l->stepped);
     pthread_mutex_unlock(&l->lock);
 }
 
-bool rg_loop_step(rg_loop *l)
+/* Requests that end now leave, and a turn begins.  False: nothing is to be computed; *left: something left. */
+static bool begin_turn(rg_loop *l, bool *left)
 {
-    uint64_t start = rg_now_ns();
-    bool reaped = admit(l), planned = rg_loop_next(l);
-
-    if (planned) {
-        rg_loop_lay_out(l);
-        rg_loop_forward(l);
-        rg_loop_commit(l);
-    }
-    if (planned || reaped)
-        publish(l, start, planned);
-    return planned || reaped;
-}
-
-/* Under the lock, on the engine's thread: nothing moves. */
-static void check_now(rg_loop *l)
-{
-    rg_loop_check(l);
-    l->check_wanted = false;
-    pthread_cond_broadcast(&l->stepped);
-}
-
-static void *run(void *arg)
-{
-    rg_loop *l = arg;
-    bool busy = true;
-
-    for (;;) {
-        pthread_mutex_lock(&l->lock);
-        while (!busy && !l->inbox && !l->closing && !l->check_wanted)
-            pthread_cond_wait(&l->wake, &l->lock);
-        if (l->check_wanted)
-            check_now(l);
-        if (l->closing) {
-            pthread_mutex_unlock(&l->lock);
-            return NULL;
-        }
-        pthread_mutex_unlock(&l->lock);
-        busy = rg_loop_step(l);
-#ifdef RG_DEBUG
-        if (!busy)
-            rg_loop_check(l);
-#endif
-    }
-}
-
-bool rg_loop_start(rg_loop *l, rg_error *err)
-{
-    RG_ASSERT(!l->started);
-    if (!rg_thread_start(&l->thread, run, l))
-        return rg_fail(err, RG_E_IO, "cannot start the engine's thread");
-    l->started = true;
+    admit(l);
+    *left = rg_scheduler_reap(l->scheduler, false) > 0;
+    l->turn_s = 0;
+    if (!rg_loop_next(l))
+        return false;
+    l->phase = RG_LOOP_DRAFTS;
     return true;
 }
 
-static void stop(rg_loop *l)
+static void note_time(rg_loop *l, uint64_t start)
+{
+    l->turn_s += rg_seconds(start, rg_now_ns());
+}
+
+bool rg_loop_step(rg_loop *l)
+{
+    uint64_t start = rg_now_ns();
+    bool left;
+
+    if (l->phase == RG_LOOP_BEGINS && !begin_turn(l, &left)) {
+        if (left)
+            publish(l, false);
+        return left;
+    }
+    if (rg_speculation_step(l->speculation)) {
+        note_time(l, start);
+        return true;
+    }
+    if (l->phase == RG_LOOP_DRAFTS) {
+        rg_loop_lay_out(l);
+        rg_loop_forward(l);
+        rg_loop_commit(l);
+        l->phase = RG_LOOP_LEARNS;
+    }
+    note_time(l, start);
+    if (rg_speculation_is_at_work(l->speculation))
+        return true;
+    rg_loop_end_turn(l);
+    l->phase = RG_LOOP_BEGINS;
+    publish(l, true);
+    return true;
+}
+
+/* ---- its host ---------------------------------------------------------------------------------------------------- */
+
+void rg_loop_join(rg_loop *l, rg_host *h, rg_shares *tenants)
+{
+    pthread_mutex_lock(&l->lock);
+    l->host = h;
+    pthread_mutex_unlock(&l->lock);
+    l->tenants = tenants;
+    rg_scheduler_join(l->scheduler, tenants);
+}
+
+void rg_loop_claim(rg_loop *l, bool in_full)
+{
+    const rg_scheduler *s = l->scheduler;
+    rg_turn_claim *c = &l->claim;
+
+    if (l->phase == RG_LOOP_BEGINS)
+        admit(l);
+    c->wants = l->phase != RG_LOOP_BEGINS || rg_scheduler_n_running(s) || rg_scheduler_n_waiting(s);
+    if (!in_full || !c->wants)
+        return;
+    c->served = rg_scheduler_least_served(s);
+    c->deadline_ns = rg_scheduler_first_deadline(s);
+}
+
+void rg_loop_check_wanted(rg_loop *l)
+{
+    if (l->phase != RG_LOOP_BEGINS)
+        return;
+    pthread_mutex_lock(&l->lock);
+    if (l->check_wanted) {
+        rg_loop_check(l);
+        l->check_wanted = false;
+        pthread_cond_broadcast(&l->stepped);
+    }
+    pthread_mutex_unlock(&l->lock);
+}
+
+void rg_loop_end(rg_loop *l)
 {
     pthread_mutex_lock(&l->lock);
     l->closing = true;
-    pthread_cond_signal(&l->wake);
+    l->host = NULL;
     pthread_cond_broadcast(&l->stepped);
     pthread_mutex_unlock(&l->lock);
-    if (l->started)
-        pthread_join(l->thread, NULL);
-    if (l->scheduler) {
-        (void)admit(l);
-        rg_scheduler_reap(l->scheduler, true);
-    }
+    while (l->phase != RG_LOOP_BEGINS)
+        rg_loop_step(l);
+    if (!l->scheduler)
+        return;
+    admit(l);
+    rg_scheduler_reap(l->scheduler, true);
 }
 
 void rg_loop_free(rg_loop *l)
 {
     if (!l)
         return;
-    if (l->lock_made && l->wake_made && l->stepped_made)
-        stop(l);
+    if (l->host)
+        rg_host_remove(l->host, l);
+    else if (l->lock_made && l->stepped_made)
+        rg_loop_end(l);
     rg_scheduler_free(l->scheduler);
-    rg_states_free(l->states);
-    rg_sample_scratch_free(l->scratch);
     rg_speculation_free(l->speculation);
-    rg_step_batch_fini(&l->step.rows);
+    rg_member_fini(&l->member);
     rg_free(l->step.plan);
     rg_free(l->step.drawn);
     rg_free(l->step.judged);
@@ -279,8 +306,6 @@ void rg_loop_free(rg_loop *l)
     rg_free(l->step.n_in_turn);
     if (l->stepped_made)
         pthread_cond_destroy(&l->stepped);
-    if (l->wake_made)
-        pthread_cond_destroy(&l->wake);
     if (l->lock_made)
         pthread_mutex_destroy(&l->lock);
     rg_free(l);

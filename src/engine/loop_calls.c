@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "engine/host.h"
 #include "engine/loop_inner.h"
 
 enum { MAX_RETRY_S = 600 };
@@ -11,12 +12,14 @@ bool rg_loop_submit(rg_loop *l, rg_request *r, rg_error *err)
 {
     const rg_work_room most = r->work->most(r);
     int64_t n_ids = r->params.n_prompt, most_ids = r->params.background ? 0 : l->options.max_waiting_ids;
-    double state = rg_states_share(l->states, most.n_positions, most.forks);
-    rg_work_host host = { .states = l->states, .max_seqs = l->options.max_seqs, .max_rows = l->runner->max_rows };
+    double state = rg_states_share(l->member.states, most.n_positions, most.forks);
+    rg_work_place where = { .states = l->member.states, .max_seqs = l->options.max_seqs,
+                            .max_rows = l->member.runner->max_rows };
     rg_applicant who;
+    rg_host *host = NULL;
     bool ok = false;
 
-    if (r->work->fits && !r->work->fits(r, &host, state, err))
+    if (r->work->fits && !r->work->fits(r, &where, state, err))
         return false;
     if (most.n_positions > l->options.max_seq_len || state > 1)
         return rg_work_no_room(r, err);
@@ -42,10 +45,12 @@ bool rg_loop_submit(rg_loop *l, rg_request *r, rg_error *err)
         l->inbox_end = &r->turn.next;
         l->n_inbox++;
         l->n_inbox_ids += n_ids;
-        pthread_cond_signal(&l->wake);
+        host = l->host;
         ok = true;
     }
     pthread_mutex_unlock(&l->lock);
+    if (host)
+        rg_host_wake(host);
     return ok;
 }
 
@@ -97,11 +102,18 @@ int32_t rg_loop_retry_after(rg_loop *l)
 
 void rg_loop_check_soon(rg_loop *l)
 {
+    rg_host *host;
+
     pthread_mutex_lock(&l->lock);
-    l->check_wanted = l->started && !l->closing;
-    if (!l->check_wanted)
+    host = l->closing ? NULL : l->host;
+    l->check_wanted = host;
+    pthread_mutex_unlock(&l->lock);
+    if (!host) {
         rg_loop_check(l);
-    pthread_cond_signal(&l->wake);
+        return;
+    }
+    rg_host_wake(host);
+    pthread_mutex_lock(&l->lock);
     while (l->check_wanted && !l->closing)
         pthread_cond_wait(&l->stepped, &l->lock);
     pthread_mutex_unlock(&l->lock);
@@ -133,7 +145,7 @@ rg_step_time rg_loop_step_time(rg_loop *l)
 void rg_loop_check(const rg_loop *l)
 {
     rg_scheduler_check(l->scheduler);
-    rg_states_check(l->states);
+    rg_states_check(l->member.states);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------ */

@@ -1,8 +1,6 @@
-/* loop_forward.c -- the first half of a step: which spans, what their work wants of the rows, and the rows computed. */
-#include "base/clock.h"
+/* loop_forward.c -- the first half of a turn: which spans, what their work wants of the rows, and the rows computed. */
 #include "engine/loop_inner.h"
 
-/* Choose the spans. */
 bool rg_loop_next(rg_loop *l)
 {
     int32_t most = l->options.max_rows, wanted = l->budget ? l->budget(l->budget_arg) : most;
@@ -10,7 +8,7 @@ bool rg_loop_next(rg_loop *l)
     rg_work_step *s = &l->step;
 
     l->left = (rg_row_budget){ .rows = wanted < least ? least : wanted < most ? wanted : most,
-                               .logits = l->runner->max_logits };
+                               .logits = l->member.runner->max_logits };
     s->n_plan = rg_scheduler_next(l->scheduler, &l->left, s->plan);
     for (int i = 0; i < s->n_plan; i++) {
         const rg_planned *p = &s->plan[i];
@@ -19,17 +17,16 @@ bool rg_loop_next(rg_loop *l)
         l->left.rows -= p->n_rows;
         l->left.logits -= 1 + rg_work_read(p->request, start, p->n_rows).n;
     }
+    if (l->speculation && s->n_plan)
+        rg_speculation_draft(l->speculation, s->plan, s->n_plan, &l->left);
     return s->n_plan > 0;
 }
 
-/* Draft, and lay out the rows of all spans. */
 void rg_loop_lay_out(rg_loop *l)
 {
     rg_work_step *s = &l->step;
 
-    if (l->speculation)
-        rg_speculation_draft(l->speculation, s->plan, s->n_plan, &l->left);
-    rg_step_batch_begin(&s->rows);
+    rg_step_batch_begin(&s->member->rows);
     for (int i = 0; i < s->n_plan; i++)
         rg_work_request(s, i)->work->want(s, i);
 }
@@ -37,7 +34,7 @@ void rg_loop_lay_out(rg_loop *l)
 /* What the batch reads and computes. */
 static rg_step_load load_of(const rg_loop *l)
 {
-    const rg_batch *b = &l->step.rows.batch;
+    const rg_batch *b = &l->member.rows.batch;
     rg_step_load load = { 0 };
 
     for (int i = 0; i < b->n_spans; i++)
@@ -64,16 +61,15 @@ void rg_loop_forward(rg_loop *l)
 {
     const rg_sink sink = rg_work_sink(&l->step);
     rg_step_load load = load_of(l);
-    uint64_t start = rg_now_ns();
 
-    l->runner->step(l->runner, &l->step.rows.batch, &sink);
-    double took_s = rg_seconds(start, rg_now_ns());
+    rg_member_step(&l->member, &sink);
+    const double took_s = l->member.took_s;
     if (l->speculation)
         rg_speculation_stepped(l->speculation, &load, took_s);
     pthread_mutex_lock(&l->lock);
     rg_step_time_learn(&l->time, &load, took_s);
     l->stats.n_steps++;
-    l->stats.n_rows += (uint64_t)l->step.rows.batch.n_rows;
+    l->stats.n_rows += (uint64_t)l->member.rows.batch.n_rows;
     l->stats.bytes_read += (uint64_t)rg_step_bytes(&l->time.facts, &load);
     l->stats.ops += rg_step_product_ops(&l->time.facts, &load) + load.key_ops;
     double limit_s = rg_step_limit_s(&l->time, &load);

@@ -27,7 +27,7 @@ rg_scheduler *rg_scheduler_new(rg_states *states, rg_admission *admission, const
     }
     s->fair = rg_fair_new(rg_admission_most(options->max_waiting) + options->max_seqs, err);
     if (!s->fair ||
-        !rg_shares_init(&s->shares, rg_admission_most(options->max_waiting) + 2 * options->max_seqs, err))
+        !rg_shares_reserve(&s->shares, rg_admission_most(options->max_waiting) + 2 * options->max_seqs, err))
         goto fail;
     for (size_t i = 0; i < n; i++) {
         rg_seq *q = rg_seq_new(states, options->max_seq_len + options->max_draft, 0, err);
@@ -216,6 +216,40 @@ static int reap_list(rg_scheduler *s, rg_request_list *list, bool all)
 int rg_scheduler_reap(rg_scheduler *s, bool all)
 {
     return reap_list(s, &s->running, all) + reap_list(s, &s->waiting, all);
+}
+
+/* ---- what a host asks -------------------------------------------------------------------------------------------- */
+
+int32_t rg_scheduler_most_tenants(const rg_scheduler *s)
+{
+    return s->shares.room;
+}
+
+void rg_scheduler_join(rg_scheduler *s, rg_shares *above)
+{
+    RG_ASSERT(!s->shares.n);
+    s->shares.above = above;
+}
+
+double rg_scheduler_least_served(const rg_scheduler *s)
+{
+    double least = __builtin_inf();
+
+    for (const rg_share *t = s->shares.first; t; t = t->next)
+        least = t->above->served < least ? t->above->served : least;
+    return least;
+}
+
+uint64_t rg_scheduler_first_deadline(const rg_scheduler *s)
+{
+    const rg_request_list *lists[] = { &s->running, &s->waiting };
+    uint64_t first = UINT64_MAX;
+
+    for (size_t k = 0; k < RG_LEN(lists); k++)
+        for (const rg_request *r = lists[k]->head; r; r = r->turn.next)
+            if (r->who.deadline_ns && r->who.deadline_ns < first)
+                first = r->who.deadline_ns;
+    return first;
 }
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */

@@ -15,6 +15,7 @@
 #include "engine/admission.h"
 #include "engine/options.h"
 #include "engine/request.h"
+#include "engine/shares.h"
 
 typedef struct rg_row_budget { /* of one step: its rows, and of how many of them logits can be had */
     int32_t rows, logits;
@@ -61,6 +62,12 @@ uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s); /* of admitted reque
 rg_request *rg_scheduler_running(const rg_scheduler *s, int i); /* NULL past the end; by arrival, the background last */
 uint64_t rg_scheduler_n_preempted(const rg_scheduler *s);
 uint64_t rg_scheduler_n_cached(const rg_scheduler *s); /* rows that the prefix index saved */
+/* For a host (host.h), to whose shares its own belong from now on; it has no requests yet. */
+int32_t rg_scheduler_most_tenants(const rg_scheduler *s);
+void rg_scheduler_join(rg_scheduler *s, rg_shares *above);
+/* What the tenant that was served least was served of the host; INFINITY: only background requests are there. */
+double rg_scheduler_least_served(const rg_scheduler *s);
+uint64_t rg_scheduler_first_deadline(const rg_scheduler *s); /* of all requests; UINT64_MAX: none has one */
 void rg_scheduler_check(const rg_scheduler *s); /* asserts that lists, samples and sequences agree */
 
 #endif

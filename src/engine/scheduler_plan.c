@@ -299,7 +299,7 @@ static bool may_begin(void *arg, const rg_request *r)
     const beginning *b = arg;
 
     if (b->before && (!r->turn.share || r->turn.share == b->before->turn.share ||
-                      r->turn.share->prompt_time > b->before->turn.share->prompt_time))
+                      r->turn.share->served > b->before->turn.share->served))
         return false;
     return rg_scheduler_may_pass(b->s, r) && rg_scheduler_may_have_seqs(b->s, r);
 }
@@ -440,7 +440,7 @@ static rg_request *next_prompt(const rg_scheduler *s, const rg_planning *p)
 
     for (rg_request *r = s->running.head; r && r->turn.share; r = r->turn.next)
         if (r->turn.n_prompt_left && r->turn.planned_in != s->n_steps && (!p->n || rg_scheduler_may_pass(s, r)) &&
-            (!next || r->turn.share->prompt_time < next->turn.share->prompt_time))
+            (!next || r->turn.share->served < next->turn.share->served))
             next = r;
     return next;
 }

@@ -5,21 +5,37 @@
 
 #include "base/mem.h"
 
-bool rg_shares_init(rg_shares *s, int32_t room, rg_error *err)
+typedef struct rg_share_stock {
+    struct rg_share_stock *next;
+    rg_share all[];
+} rg_share_stock;
+
+bool rg_shares_reserve(rg_shares *s, int32_t room, rg_error *err)
 {
-    s->all = rg_array((size_t)room, sizeof *s->all);
-    if (!s->all)
-        return rg_fail_memory(err, (size_t)room * sizeof *s->all);
-    for (int32_t i = 0; i < room; i++) {
-        s->all[i].next = s->unused;
-        s->unused = &s->all[i];
+    const int32_t n = room - s->room;
+    size_t bytes = sizeof(rg_share_stock) + (size_t)(n > 0 ? n : 0) * sizeof(rg_share);
+
+    if (n <= 0)
+        return true;
+    rg_share_stock *stock = rg_alloc(bytes);
+    if (!stock)
+        return rg_fail_memory(err, bytes);
+    stock->next = s->stock;
+    s->stock = stock;
+    s->room = room;
+    for (int32_t i = 0; i < n; i++) {
+        stock->all[i].next = s->unused;
+        s->unused = &stock->all[i];
     }
     return true;
 }
 
 void rg_shares_fini(rg_shares *s)
 {
-    rg_free(s->all);
+    for (rg_share_stock *t = s->stock, *next; t; t = next) {
+        next = t->next;
+        rg_free(t);
+    }
     *s = (rg_shares){ 0 };
 }
 
@@ -33,7 +49,8 @@ rg_share *rg_shares_join(rg_shares *s, uint64_t tenant, double weight)
         t = s->unused;
         RG_ASSERT(t);
         s->unused = t->next;
-        *t = (rg_share){ .tenant = tenant, .prompt_time = s->now, .next = s->first };
+        *t = (rg_share){ .tenant = tenant, .served = s->now, .next = s->first };
+        t->above = s->above ? rg_shares_join(s->above, tenant, weight) : NULL;
         s->first = t;
         s->n++;
     }
@@ -51,6 +68,8 @@ void rg_shares_leave(rg_shares *s, rg_share *t)
     RG_ASSERT(!t->n_seqs);
     while (*at != t)
         at = &(*at)->next;
+    if (t->above)
+        rg_shares_leave(s->above, t->above);
     *at = t->next;
     t->next = s->unused;
     s->unused = t;
@@ -119,13 +138,13 @@ int32_t rg_shares_prompt_rows(const rg_shares *s, int32_t budget)
 
 void rg_shares_begin(const rg_shares *s, rg_share *t)
 {
-    t->prompt_time = fmax(t->prompt_time, s->now);
+    t->served = fmax(t->served, s->now);
 }
 
-void rg_shares_serve(rg_shares *s, rg_share *t, int32_t n)
+void rg_shares_serve(rg_shares *s, rg_share *t, double n)
 {
-    s->now = fmax(s->now, t->prompt_time);
-    t->prompt_time += n / t->weight;
+    s->now = fmax(s->now, t->served);
+    t->served += n / t->weight;
 }
 
 void rg_shares_check(const rg_shares *s)

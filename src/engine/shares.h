@@ -11,8 +11,8 @@
  * needs.  What a tenant that holds nothing takes first is compared without weights, so that no weight is so small that
  * nothing ever comes of it.
  *
- * Requests of the background have no share: they give way to everybody.  The engine thread's alone; allocates nothing
- * after rg_shares_init. */
+ * Requests of the background have no share: they give way to everybody.  The engine thread's alone; only
+ * rg_shares_reserve allocates. */
 #ifndef RG_ENGINE_SHARES_H
 #define RG_ENGINE_SHARES_H
 
@@ -36,20 +36,24 @@ typedef struct rg_share { /* of one tenant */
                              *   counted when memory is short, */
     bool was_asked;         /*   for somebody who was then asking the others one by one */
     bool is_blocked;        /* in this step a request of it found no room */
-    /* Rows of prompts that it was given, for its weight: on the virtual clock of start-time fair queueing (Goyal, Vin
-     * and Cheng, 1996). */
-    double prompt_time;
+    /* Rows of prompts that it was given (of a host's shares, microseconds), for its weight: on the virtual clock of
+     * start-time fair queueing (Goyal, Vin and Cheng, 1996). */
+    double served;
+    struct rg_share *above; /* the same tenant's among all members of a host; NULL: there is no host */
     struct rg_share *next;
 } rg_share;
 
 typedef struct rg_shares {
-    rg_share *all, *unused; /* all: an array, `room` of them */
-    rg_share *first;        /* those in use */
+    struct rg_share_stock *stock; /* where they lie, `room` of them */
+    int32_t room;
+    rg_share *unused, *first;     /* first: those in use */
     int32_t n;
-    double now;             /* the virtual clock of prompts */
+    double now;             /* the virtual clock of `served` */
+    struct rg_shares *above; /* borrowed: a host's, which these are part of (host.h); NULL: of none */
 } rg_shares;
 
-bool rg_shares_init(rg_shares *s, int32_t room, rg_error *err); /* room: tenants at once */
+/* Make room for so many tenants at once; s is all 0 at first.  False and *err: no memory. */
+bool rg_shares_reserve(rg_shares *s, int32_t room, rg_error *err);
 void rg_shares_fini(rg_shares *s);
 
 /* A request of the tenant is there; it is gone. */
@@ -74,7 +78,7 @@ int32_t rg_shares_prompt_rows(const rg_shares *s, int32_t budget);
 
 /* Prompts: t has some again; it is served next, and gets n rows. */
 void rg_shares_begin(const rg_shares *s, rg_share *t);
-void rg_shares_serve(rg_shares *s, rg_share *t, int32_t n);
+void rg_shares_serve(rg_shares *s, rg_share *t, double n);
 
 void rg_shares_check(const rg_shares *s);
 

@@ -43,6 +43,13 @@ struct rg_speculation {
     rg_draft_seen *seen;      /* [n_lanes], n_seen of this step, for the drafter that reads features */
     int32_t n_seen;
     double seen_s;            /* that it took for them since it was last asked */
+    /* The drafter at work (-1: none), which reads features, or is asked about asks[0, n_asked); and the next one to be
+     * asked: drafter next_j by the answers that have it in this place of their lists.  Then there is this budget. */
+    int working, place, next_j;
+    int32_t n_asked;
+    bool is_reading, is_drafting; /* is_drafting: drafts of this step are not complete */
+    double work_s;            /* that it took so far */
+    rg_row_budget left;
     int32_t (*paths)[RG_MAX_DRAFT]; /* [n_lanes] what was accepted of the draft of each asking, */
     int32_t *n_path;                /*   so many nodes */
     rg_draft_counts counts;
@@ -81,6 +88,7 @@ rg_speculation *rg_speculation_new(const rg_loop_options *o, const rg_step_facts
     rg_step_time_init(&s->time, facts, o->roofs.bytes_s > 0 ? &o->roofs : &guessed_roofs);
     for (int j = 0; j < DRAFTERS; j++)
         s->cost[j] = 1;
+    s->working = -1;
     s->lanes = rg_array(n, sizeof *s->lanes);
     s->records = rg_array(n, sizeof *s->records);
     s->drafts = rg_array(n, sizeof *s->drafts);
@@ -297,31 +305,50 @@ static void note_cost(rg_speculation *s, int j, int32_t n, int32_t depth, double
     s->drafting_s += took_s;
 }
 
-/* Ask drafter j about the first n of `asks`; one that fails is dropped. */
-static void propose(rg_speculation *s, int j, int32_t n)
+/* Drafter j has ended its drafts, or has failed: what of them is of use, and the rows that are left. */
+static void end_asking(rg_speculation *s, int j)
 {
-    rg_drafter *d = s->drafters[j];
-    uint64_t start = rg_now_ns();
+    const rg_drafter *d = s->drafters[j];
     int32_t deepest = 1;
 
-    if (!d->propose(d, s->asks, n)) {
-        s->drafters[j] = NULL;
-        for (int32_t i = 0; i < n; i++)
-            s->asks[i].draft->n = 0;
-        return;
-    }
-    for (int32_t i = 0; i < n; i++) {
-        deepest = s->asks[i].depth > deepest ? s->asks[i].depth : deepest;
-        if (s->asks[i].draft->n)
+    for (int32_t i = 0; i < s->n_asked; i++) {
+        rg_draft_ask *a = &s->asks[i];
+
+        if (!d)
+            a->draft->n = 0;
+        deepest = a->depth > deepest ? a->depth : deepest;
+        if (a->draft->n)
             s->askings[s->asked[i]].drafter = j;
+        prune(s, a);
+        s->left.rows += a->most - a->draft->n;
+        s->left.logits += a->most - a->draft->n;
     }
-    note_cost(s, j, n, deepest, rg_seconds(start, rg_now_ns()) + (d->tap ? s->seen_s : 0));
+    if (!d)
+        return;
+    note_cost(s, j, s->n_asked, deepest, s->work_s + (d->tap ? s->seen_s : 0));
     s->seen_s = d->tap ? 0 : s->seen_s;
 }
 
-/* Ask drafter j about the answers that have it in this place of their lists, and no draft yet. */
-static void ask_drafter(rg_speculation *s, int j, int place, rg_row_budget *left)
+/* Ask drafter j about the first n of `asks`; one that fails is dropped. */
+static void begin_asking(rg_speculation *s, int j, int32_t n)
 {
+    rg_drafter *d = s->drafters[j];
+    uint64_t start = rg_now_ns();
+
+    s->n_asked = n;
+    if (!d->propose(d, s->asks, n))
+        s->drafters[j] = NULL;
+    s->work_s = rg_seconds(start, rg_now_ns());
+    if (s->drafters[j] && d->member)
+        s->working = j;
+    else
+        end_asking(s, j);
+}
+
+/* Ask drafter j about the answers that have it in this place of their lists, and no draft yet. */
+static void ask_drafter(rg_speculation *s, int j, int place)
+{
+    rg_row_budget *left = &s->left;
     int32_t n = 0;
 
     for (int32_t k = 0; k < s->n_asks; k++) {
@@ -338,14 +365,22 @@ static void ask_drafter(rg_speculation *s, int j, int place, rg_row_budget *left
         left->logits -= most;
         ask_one(s, k, j, a->depth[place], most, n++);
     }
-    if (!n)
-        return;
-    propose(s, j, n);
-    for (int32_t i = 0; i < n; i++) { /* what was not used */
-        prune(s, &s->asks[i]);
-        left->rows += s->asks[i].most - s->asks[i].draft->n;
-        left->logits += s->asks[i].most - s->asks[i].draft->n;
+    if (n)
+        begin_asking(s, j, n);
+}
+
+/* Ask drafters until one is at work.  False: all are through. */
+static bool ask_next(rg_speculation *s)
+{
+    while (s->working < 0 && s->place < DRAFTERS) {
+        int place = s->place, j = s->next_j;
+
+        s->next_j = (j + 1) % DRAFTERS;
+        s->place += !s->next_j;
+        if (s->drafters[j])
+            ask_drafter(s, j, place);
     }
+    return s->working >= 0;
 }
 
 /* Room for the rows of the draft; without it, there is no draft. */
@@ -356,6 +391,13 @@ static void grow(rg_speculation *s, int32_t k)
 
     if (s->drafts[k].n && !rg_seq_grow(s->states, q, q->length + 1 + s->drafts[k].n))
         s->drafts[k].n = 0;
+}
+
+static void end_drafts(rg_speculation *s)
+{
+    for (int32_t k = 0; k < s->n_asks && s->is_drafting; k++)
+        grow(s, k);
+    s->is_drafting = false;
 }
 
 /* What the step reads and computes without drafts. */
@@ -389,10 +431,11 @@ static void choose(rg_speculation *s, const rg_step_load *load, const rg_row_bud
 
 void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, const rg_row_budget *left)
 {
-    rg_row_budget budget = *left;
     rg_step_load load = load_of(s, plan, n);
 
+    RG_ASSERT(s->working < 0);
     s->n_steps++;
+    s->left = *left;
     s->n_asks = 0;
     s->drafting_s = 0;
     s->n_ids = 0;
@@ -401,13 +444,48 @@ void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, cons
     s->n_plain_rows = load.n_rows;
     if (!s->n_asks)
         return;
-    choose(s, &load, &budget);
-    for (int place = 0; place < DRAFTERS; place++)
-        for (int j = 0; j < DRAFTERS; j++)
-            if (s->drafters[j])
-                ask_drafter(s, j, place, &budget);
-    for (int32_t k = 0; k < s->n_asks; k++)
-        grow(s, k);
+    choose(s, &load, &s->left);
+    s->place = s->next_j = 0;
+    s->is_drafting = true;
+    if (ask_next(s))
+        return;
+    end_drafts(s);
+}
+
+/* The drafter at work has no more steps. */
+static void end_work(rg_speculation *s)
+{
+    int j = s->working;
+
+    s->working = -1;
+    if (s->is_reading) {
+        s->is_reading = false;
+        s->seen_s += s->work_s;
+        s->n_seen = 0;
+        return;
+    }
+    end_asking(s, j);
+    if (!ask_next(s))
+        end_drafts(s);
+}
+
+bool rg_speculation_step(rg_speculation *s)
+{
+    while (s && s->working >= 0) {
+        uint64_t start = rg_now_ns();
+        bool stepped = rg_drafter_step(s->drafters[s->working]);
+
+        s->work_s += rg_seconds(start, rg_now_ns());
+        if (stepped)
+            return true;
+        end_work(s);
+    }
+    return false;
+}
+
+bool rg_speculation_is_at_work(const rg_speculation *s)
+{
+    return s && s->working >= 0;
 }
 
 const rg_draft_tree *rg_speculation_of(const rg_speculation *s, int i)
@@ -537,12 +615,14 @@ void rg_speculation_give_features(rg_speculation *s)
     rg_drafter *d = reader_of(s);
     const uint64_t start = rg_now_ns();
 
-    if (d && s->n_seen) {
-        d->seen(d, s->seen, s->n_seen);
-        s->seen_s += rg_seconds(start, rg_now_ns());
-    }
-    if (s)
-        s->n_seen = 0;
+    if (!d || !s->n_seen)
+        return;
+    d->seen(d, s->seen, s->n_seen);
+    s->work_s = rg_seconds(start, rg_now_ns());
+    s->is_reading = true;
+    s->working = d == s->drafters[0] ? 0 : 1;
+    if (!d->member)
+        end_work(s);
 }
 
 void rg_speculation_end(rg_speculation *s, const rg_request *r, int i)

@@ -31,8 +31,12 @@ rg_speculation *rg_speculation_new(const rg_loop_options *options, const rg_step
                                    rg_sample_scratch *scratch, rg_error *err);
 void rg_speculation_free(rg_speculation *s); /* NULL is fine */
 
-/* Draft for the answers of plan[0, n), with which the step has so many rows and rows of logits left. */
+/* Begin drafts for the answers of plan[0, n), with which the step has so many rows and rows of logits left.  They are
+ * complete when rg_speculation_step has no more to do. */
 void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, const rg_row_budget *left);
+/* Compute a step of the network of the drafter that is at work.  False: none is, or s is NULL. */
+bool rg_speculation_step(rg_speculation *s);
+bool rg_speculation_is_at_work(const rg_speculation *s);
 /* The step, drafts included, had this load and took took_s seconds, without the time of the drafters. */
 void rg_speculation_stepped(rg_speculation *s, const rg_step_load *load, double took_s);
 /* The draft of plan[i], for which its sequence is grown; NULL: it has none.  Valid until the next
@@ -48,7 +52,8 @@ bool rg_speculation_reads(const rg_speculation *s, const rg_planned *p);
 /* After a step, once its ids were taken: the answer of plan[i] goes on, and these rows of the step were its own.  Their
  * features are noted for the drafter that reads them. */
 void rg_speculation_note_features(rg_speculation *s, const rg_planned *p, int i, const rg_span *span);
-/* After that, once for each step: the drafter gets all that were noted. */
+/* After that, once for each step: the drafter gets all that were noted.  It is through with them, and the requests may
+ * go, when rg_speculation_step has no more to do. */
 void rg_speculation_give_features(rg_speculation *s);
 /* After all drafts of the step have been checked: what it took and what it gave is learnt. */
 void rg_speculation_committed(rg_speculation *s);

@@ -167,6 +167,15 @@ void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill 
             want_logits(l, first_row + rg_denoise_row(&f->d, k) - f->e.first, k);
 }
 
+void rg_step_batch_add_apart(rg_step_batch *l, int32_t n)
+{
+    if (!n)
+        return;
+    l->spans[l->batch.n_spans++] = (rg_span){ .n_rows = n, .adapter = -1 };
+    for (int32_t i = 0; i < n; i++)
+        want_logits(l, add_row(l, 0, 0, 0), RG_AFTER_LAST);
+}
+
 void rg_step_batch_want_prompt(rg_step_batch *l, int32_t first, int32_t n)
 {
     for (int32_t k = 0; k < n; k++)

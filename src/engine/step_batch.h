@@ -54,6 +54,9 @@ void rg_step_batch_add_nodes(rg_step_batch *l, const rg_states *s, const rg_seq 
 /* One span more: an evaluation of an answer that is filled in, whose sequence is q: with or without the prompt; and the
  * logits of its masks, each wanted as of the node that is its position. */
 void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q, bool without);
+/* One span of n rows that begin with features, see themselves alone and keep nothing, and whose logits are all wanted;
+ * of a step that has no other.  n 0: none. */
+void rg_step_batch_add_apart(rg_step_batch *l, int32_t n);
 /* Wants of the span added last: logits for ids of the prompt, of n rows from `first` on (counted from the span's
  * first); those that ids are drawn from, after its last id and after each node of the draft; hidden states of a run of
  * rows. */

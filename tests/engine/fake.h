@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
-#include "engine/loop.h"
+#include "engine/host.h"
 #include "ops/cpu/state.h"
 
 #ifndef FAKE_MAX_ROWS /* of a step, and of how many there are logits */

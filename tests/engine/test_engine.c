@@ -753,33 +753,47 @@ static void *client_main(void *arg)
     return NULL;
 }
 
+/* Clients of two models on one host, of which the first goes while the second has much to do. */
 static void readers_on_other_threads(void **state)
 {
     rg_loop_options options = options_of(true, RG_PREEMPT_AUTO);
-    const mix *m = &mixes[RG_LEN(mixes) - 1];
-    client clients[3];
-    pthread_t ids[3];
+    const mix *m[2] = { &mixes[RG_LEN(mixes) - 1], &mixes[1] };
+    client clients[2][3];
+    pthread_t ids[2][3];
+    fake *f[2];
+    rg_loop *loops[2];
+    rg_request *long_one;
     rg_error err;
-    fake *f = fake_new(m, &err);
-    rg_loop *loop = rg_loop_new(&f->runner, &options, &err);
+    rg_host *host = rg_host_new(1, 0, &err);
 
     (void)state;
-    f->pool = rg_pool_new(FAKE_THREADS, &err);
-    assert_ok(f->pool, err);
-    assert_ok(rg_loop_start(loop, &err), err);
-    for (int i = 0; i < 3; i++) {
-        clients[i] = (client){ .loop = loop, .mix = m, .seed = test_seed + (uint64_t)i };
-        assert_int_equal(pthread_create(&ids[i], NULL, client_main, &clients[i]), 0);
+    assert_ok(host, err);
+    for (int k = 0; k < 2; k++) {
+        f[k] = fake_new(m[k], &err);
+        loops[k] = rg_loop_new(&f[k]->runner, &options, &err);
+        f[k]->pool = rg_pool_new(FAKE_THREADS, &err);
+        assert_ok(f[k]->pool && rg_host_add(host, loops[k], &err), err);
+        for (int i = 0; i < 3; i++) {
+            clients[k][i] = (client){ .loop = loops[k], .mix = m[k], .seed = test_seed + (uint64_t)(3 * k + i) };
+            assert_int_equal(pthread_create(&ids[k][i], NULL, client_main, &clients[k][i]), 0);
+        }
     }
-    for (int i = 0; i < 3; i++) {
-        void *failed;
+    long_one = request_simple(100, 200, &err);
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 3; i++) {
+            void *failed;
 
-        pthread_join(ids[i], &failed);
-        assert_null(failed);
+            pthread_join(ids[k][i], &failed);
+            assert_null(failed);
+        }
+        assert_true(rg_loop_stats(loops[k]).n_steps > 0);
+        if (!k)
+            assert_ok(rg_loop_submit(loops[1], long_one, &err), err);
+        rg_loop_free(loops[k]);
+        fake_free(f[k]);
     }
-    assert_true(rg_loop_stats(loop).n_steps > 0);
-    rg_loop_free(loop);
-    fake_free(f);
+    rg_request_unref(long_one);
+    rg_host_free(host);
 }
 
 /* A reader asleep wakes when the engine closes. */
@@ -802,7 +816,8 @@ static void closing_ends_what_runs(void **state)
     pthread_t ids[8];
 
     (void)state;
-    assert_ok(rg_loop_start(loop, &err), err);
+    rg_host *host = rg_host_new(1, 0, &err);
+    assert_ok(host && rg_host_add(host, loop, &err), err);
     for (int i = 0; i < 8; i++) {
         r[i] = request_simple(200, 200, &err);
         assert_ok(rg_loop_submit(loop, r[i], &err), err);
@@ -813,6 +828,7 @@ static void closing_ends_what_runs(void **state)
         pthread_join(ids[i], NULL);
         rg_request_unref(r[i]);
     }
+    rg_host_free(host);
     fake_free(f);
 }
 

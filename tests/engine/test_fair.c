@@ -846,7 +846,8 @@ static void one_thread_watches_many(void **state)
 
     (void)state;
     assert_int_equal(pthread_create(&t, NULL, watch, &watching), 0);
-    assert_ok(rg_loop_start(w.loop, &err), err);
+    rg_host *host = rg_host_new(1, 0, &err);
+    assert_ok(host && rg_host_add(host, w.loop, &err), err);
     for (int i = 0; i < 8; i++)
         submit(&w, r[i] = request_of(NULL, 0, 50, 50));
     rg_loop_check_soon(w.loop);
@@ -867,6 +868,7 @@ static void one_thread_watches_many(void **state)
     assert_int_equal(s.n_output, 8 * 50);
     assert_int_equal(s.n_prompt_rows, 8 * 50);
     close_world(&w);
+    rg_host_free(host);
 }
 
 /* Prompt ids that wait are counted, whatever the number of requests. */

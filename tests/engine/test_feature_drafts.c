@@ -141,10 +141,18 @@ static void step(world *w, int from, int to)
     rg_seq_advance(w->rig.states, w->seq, to - from, 0, NULL);
 }
 
+/* All steps of its network. */
+static void compute(rg_drafter *d)
+{
+    while (rg_drafter_step(d))
+        ;
+}
+
 static void see(world *w, int from, int to)
 {
     w->d->seen(w->d, &(rg_draft_seen){ .request = w->r, .ids = w->ids, .n_ids = PROMPT + 1, .start = from, .n_rows = to - from,
                                        .ends = to == PROMPT }, 1);
+    compute(w->d);
 }
 
 static void propose(world *w, int32_t depth, int32_t most, bool chain, rg_draft_tree *t)
@@ -154,6 +162,7 @@ static void propose(world *w, int32_t depth, int32_t most, bool chain, rg_draft_
 
     *t = (rg_draft_tree){ 0 };
     assert_true(w->d->propose(w->d, &ask, 1));
+    compute(w->d);
 }
 
 /* The prompt in two steps. */
@@ -266,6 +275,7 @@ static void accepted_rows_are_seen(void **state)
     w->rig.runner->step(w->rig.runner, &w->rows.batch, &(rg_sink){ .logits = no_logits, .hidden = put_hidden, .arg = w });
     w->d->seen(w->d, &(rg_draft_seen){ .request = w->r, .ids = w->ids, .n_ids = PROMPT + 1, .start = PROMPT - 2, .n_rows = 1,
                                        .path = path, .n_path = 1, .ends = true }, 1);
+    compute(w->d);
     propose(w, 4, 4, true, &t);
     assert_int_equal(t.n, 4);
     assert_memory_equal(t.id, ids, n * sizeof *ids);

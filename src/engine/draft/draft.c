@@ -1,6 +1,8 @@
 /* draft.c -- trees of drafts, and the table of drafters. */
 #include "engine/draft/draft.h"
 
+#include "engine/member.h"
+
 #include <string.h>
 
 #define DRAFTER(name) extern const rg_draft_kind rg_draft_##name;
@@ -28,6 +30,17 @@ void rg_drafter_close(rg_drafter *d)
 {
     if (d)
         d->close(d);
+}
+
+bool rg_drafter_step(rg_drafter *d)
+{
+    rg_sink sink;
+
+    if (!d->member || !d->lay_out(d, &sink))
+        return false;
+    rg_member_step(d->member, &sink);
+    d->take(d);
+    return true;
 }
 
 int32_t rg_draft_find(const rg_draft_tree *d, int32_t parent, int32_t id)

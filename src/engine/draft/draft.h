@@ -8,7 +8,10 @@
  *
  * To write a drafter: one file here with one rg_draft_kind, and one line in drafters.def.  Only `propose` is needed.  A
  * drafter knows an answer by its lane, a number that is the answer's own until `end`, or until `begin` gives the lane
- * to another one.  All calls come from the engine's thread, between steps, and allocate nothing after `open`. */
+ * to another one.  All calls come from the engine's thread, between steps, and allocate nothing after `open`.
+ *
+ * A drafter with a network computes nothing itself: its network is a member of the engine (member.h), which computes
+ * the rows that the drafter lays out (rg_drafter_step) as steps among those of all members. */
 #ifndef RG_ENGINE_DRAFT_DRAFT_H
 #define RG_ENGINE_DRAFT_DRAFT_H
 
@@ -94,19 +97,27 @@ struct rg_drafter {
     const rg_draft_kind *kind;
     int32_t depth;          /* of its deepest path */
     rg_tap *tap;            /* borrowed: of the features that it reads; NULL: it reads none */
+    struct rg_member *member; /* its network; NULL: it has none */
 
-    /* Fill in the drafts of n answers, no lane twice; an empty one is no guess.  False: the drafter has failed and is
-     * to be closed. */
+    /* Fill in the drafts of n answers, no lane twice; an empty one is no guess.  With a network: they are filled in
+     * when lay_out has no more steps, and until then asks stays as it is.  False: the drafter has failed and is to be
+     * closed. */
     bool (*propose)(rg_drafter *d, const rg_draft_ask *asks, int32_t n);
+
+    /* With a network: lay out the rows of its next step for what propose, or seen, was given, and say where their
+     * results go.  False: there are no more. */
+    bool (*lay_out)(rg_drafter *d, rg_sink *sink);
+    /* That step was computed. */
+    void (*take)(rg_drafter *d);
 
     /* The rest may be NULL.  The lane is a new answer's: forget what was known of it. */
     void (*begin)(rg_drafter *d, int32_t lane);
     /* After a step that drew an id for the lane's answer, about which the drafter was asked: its draft was checked, or
      * it is empty, since it gave none or there was no room for the rows.  Not where another drafter's was checked. */
     void (*checked)(rg_drafter *d, const rg_draft_result *result);
-    /* After every step, where the drafter reads features: what it computed of n answers, no lane twice.  Rows whose
-     * state came out of the prefix index, or was swapped in, are in no step, and have no features; rows of an answer
-     * that was preempted may come again. */
+    /* After every step, where the drafter reads features: what it computed of n answers, no lane twice; `seen` stays as
+     * it is until lay_out has no more steps.  Rows whose state came out of the prefix index, or was swapped in, are in
+     * no step, and have no features; rows of an answer that was preempted may come again. */
     void (*seen)(rg_drafter *d, const rg_draft_seen *seen, int32_t n);
     /* The answer is complete: its prompt and its ids, and rg_draft_scope of its request. */
     void (*end)(rg_drafter *d, int32_t lane, const int32_t *ids, int32_t n_ids, uint64_t scope);
@@ -146,6 +157,9 @@ struct rg_draft_kind {
 };
 
 void rg_drafter_close(rg_drafter *d); /* NULL is fine */
+
+/* Compute the next step of its network for what it was given last.  False: there is none, or it has no network. */
+bool rg_drafter_step(rg_drafter *d);
 
 /* By name; NULL: there is none.  The i-th; NULL past the end. */
 const rg_draft_kind *rg_draft_kind_find(const char *name);

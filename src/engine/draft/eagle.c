@@ -13,11 +13,9 @@
 
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/draft/dynamic_tree.h"
-#include "engine/draw.h"
-#include "engine/step_batch.h"
+#include "engine/member.h"
 
 enum { NODES = 12, CHAIN_NODES = 5 }; /* drafts of at most CHAIN_NODES are chains */
 
@@ -45,9 +43,7 @@ typedef struct making {
 
 typedef struct eagle {
     rg_drafter d; /* first */
-    rg_runner *runner;
-    rg_states *states;
-    rg_sample_scratch *scratch;
+    rg_member member;
     const int32_t *target_ids;     /* as in rg_model; borrowed */
     int32_t vocab_size;            /* of the model that is drafted for */
     int32_t dim, cols, width, n_lanes;
@@ -55,15 +51,18 @@ typedef struct eagle {
     int32_t context;               /* positions of a sequence, at most; drafts find room behind them */
     bool own_noise;
     lane *lanes;                   /* [n_lanes] */
-    rg_step_batch rows;
     float *features;               /* [max_rows][cols] */
     float *wide;                   /* [n_threads][vocab_size] logits, where the network has ids of its own; NULL */
-    double step_s;                 /* what a step took, lately */
     /* Of rows that were seen: */
+    const rg_draft_seen *seen;     /* [n_seen] that may have rows to compute */
+    int32_t n_seen;
     const rg_draft_seen **at;      /* [n_lanes] whose span is which */
     /* Of drafts: */
+    const rg_draft_ask *asks;      /* [n_asks], of which n_begun have begun */
+    int32_t n_asks, n_begun;
     int32_t n_making, max_making;
-    making *making;                /* [max_making] */
+    making *making;                /* [max_making] n_making, all at the same depth */
+    int32_t depth;
 } eagle;
 
 /* ---- one step ---------------------------------------------------------------------------------------------------- */
@@ -71,7 +70,7 @@ typedef struct eagle {
 /* Logits of the model's ids. */
 static float *widen(const eagle *e, int thread, float *logits)
 {
-    const int32_t own = e->runner->vocab_size;
+    const int32_t own = e->member.runner->vocab_size;
     float *to;
 
     if (!e->wide)
@@ -86,18 +85,15 @@ static float *widen(const eagle *e, int thread, float *logits)
 
 static int32_t guess(const eagle *e, int thread, const rg_draw_place *place, float *logits, rg_guess *best)
 {
-    return rg_draw_best(e->scratch, thread, place, e->own_noise, widen(e, thread, logits), e->width, best);
+    return rg_draw_best(e->member.scratch, thread, place, e->own_noise, widen(e, thread, logits), e->width, best);
 }
 
-static void step(eagle *e, int32_t cols, const rg_sink *sink)
+/* The rows that are laid out begin with features, `cols` of each. */
+static bool is_laid_out(eagle *e, int32_t cols)
 {
-    uint64_t start = rg_now_ns();
-
-    e->rows.batch.features = e->features;
-    e->rows.batch.feature_cols = cols;
-    e->runner->step(e->runner, &e->rows.batch, sink);
-    double took_s = rg_seconds(start, rg_now_ns());
-    e->step_s = e->step_s > 0 ? 0.9 * e->step_s + 0.1 * took_s : took_s;
+    e->member.rows.batch.features = e->features;
+    e->member.rows.batch.feature_cols = cols;
+    return e->member.rows.batch.n_spans > 0;
 }
 
 /* ---- rows of the model ------------------------------------------------------------------------------------------- */
@@ -106,7 +102,7 @@ static void forget(rg_drafter *d, int32_t n)
 {
     lane *l = &((eagle *)d)->lanes[n];
 
-    rg_seq_release(((eagle *)d)->states, l->seq, NULL);
+    rg_seq_release(((eagle *)d)->member.states, l->seq, NULL);
     l->n_best = 0;
 }
 
@@ -119,7 +115,7 @@ static void end(rg_drafter *d, int32_t n, const int32_t *ids, int32_t n_ids, uin
 static void seen_logits(void *arg, int thread, int i, float *logits)
 {
     eagle *e = arg;
-    const rg_draft_seen *s = e->at[e->rows.wanted[i].span];
+    const rg_draft_seen *s = e->at[e->member.rows.wanted[i].span];
     rg_draw_place place = { .request = s->request, .sample = s->sample, .guess = true };
     lane *l = &e->lanes[s->lane];
 
@@ -131,7 +127,7 @@ static void seen_hidden(void *arg, int thread, int i, const float *rows, size_t 
     eagle *e = arg;
 
     (void)thread, (void)stride;
-    memcpy(e->lanes[e->at[e->rows.hidden_of[i]]->lane].hidden, rows, (size_t)e->dim * sizeof *rows);
+    memcpy(e->lanes[e->at[e->member.rows.hidden_of[i]]->lane].hidden, rows, (size_t)e->dim * sizeof *rows);
 }
 
 /* Where the features of the k-th row seen are. */
@@ -147,13 +143,13 @@ static void join(eagle *e, const rg_draft_seen *s)
     int32_t n = s->n_rows + s->n_path, next = l->base + l->seq->length;
 
     if (!l->seq->length || s->start > next || s->start + n < next) {
-        rg_seq_release(e->states, l->seq, NULL);
+        rg_seq_release(e->member.states, l->seq, NULL);
         l->base = next = s->start;
     }
     if (s->start + n - l->base > e->context) { /* keep what fits of the latest half of a context */
         int32_t from = s->start + n - e->context / 2;
 
-        rg_seq_release(e->states, l->seq, NULL);
+        rg_seq_release(e->member.states, l->seq, NULL);
         l->base = next = from > s->start ? from : s->start;
     }
     l->done = next - s->start;
@@ -164,13 +160,13 @@ static void join(eagle *e, const rg_draft_seen *s)
 static int32_t add_seen(eagle *e, const rg_draft_seen *s, int32_t left)
 {
     lane *l = &e->lanes[s->lane];
-    int32_t n = s->n_rows + s->n_path - l->done, first = e->rows.batch.n_rows;
+    int32_t n = s->n_rows + s->n_path - l->done, first = e->member.rows.batch.n_rows;
     bool all = n <= left;
 
     n = all ? n : left;
     if (n < 1)
         return 0;
-    if (!rg_seq_grow(e->states, l->seq, l->seq->length + n)) {
+    if (!rg_seq_grow(e->member.states, l->seq, l->seq->length + n)) {
         forget(&e->d, s->lane); /* others need the room; it begins anew when it can */
         l->done = s->n_rows + s->n_path;
         return 0;
@@ -178,11 +174,11 @@ static int32_t add_seen(eagle *e, const rg_draft_seen *s, int32_t left)
     for (int32_t k = 0; k < n; k++)
         memcpy(e->features + (size_t)(first + k) * (size_t)e->cols, features_of(e, s, l->done + k),
                (size_t)e->cols * sizeof *e->features);
-    e->at[e->rows.batch.n_spans] = s;
-    rg_step_batch_add(&e->rows, e->states, l->seq, s->ids + l->base + 1, n, NULL);
-    if (all && s->ends && rg_draw_prepare(e->scratch, &s->request->samples[s->sample])) {
-        rg_step_batch_want_last(&e->rows);
-        rg_step_batch_want_hidden(&e->rows, (rg_rows){ n - 1, 1 });
+    e->at[e->member.rows.batch.n_spans] = s;
+    rg_step_batch_add(&e->member.rows, e->member.states, l->seq, s->ids + l->base + 1, n, NULL);
+    if (all && s->ends && rg_draw_prepare(e->member.scratch, &s->request->samples[s->sample])) {
+        rg_step_batch_want_last(&e->member.rows);
+        rg_step_batch_want_hidden(&e->member.rows, (rg_rows){ n - 1, 1 });
     }
     l->done += n;
     return n;
@@ -191,22 +187,26 @@ static int32_t add_seen(eagle *e, const rg_draft_seen *s, int32_t left)
 static void seen(rg_drafter *d, const rg_draft_seen *all, int32_t n)
 {
     eagle *e = (eagle *)d;
-    const rg_sink sink = { .logits = seen_logits, .hidden = seen_hidden, .arg = e };
 
+    e->seen = all;
+    e->n_seen = n;
     for (int32_t i = 0; i < n; i++)
         join(e, &all[i]);
-    for (;;) {
-        int32_t left = e->rows.max_rows;
+}
 
-        rg_step_batch_begin(&e->rows);
-        for (int32_t i = 0; i < n; i++)
-            left -= add_seen(e, &all[i], left);
-        if (!e->rows.batch.n_spans)
-            return;
-        step(e, e->cols, &sink);
-        for (int i = 0; i < e->rows.batch.n_spans; i++)
-            rg_seq_advance(e->states, e->lanes[e->at[i]->lane].seq, e->rows.spans[i].n_rows, 0, NULL);
-    }
+static bool lay_out_seen(eagle *e)
+{
+    int32_t left = e->member.rows.max_rows;
+
+    for (int32_t i = 0; i < e->n_seen; i++)
+        left -= add_seen(e, &e->seen[i], left);
+    return is_laid_out(e, e->cols);
+}
+
+static void take_seen(eagle *e)
+{
+    for (int i = 0; i < e->member.rows.batch.n_spans; i++)
+        rg_seq_advance(e->member.states, e->lanes[e->at[i]->lane].seq, e->member.rows.spans[i].n_rows, 0, NULL);
 }
 
 /* ---- drafts ------------------------------------------------------------------------------------------------------ */
@@ -216,9 +216,9 @@ static making *making_of(eagle *e, int32_t row, int32_t *open)
 {
     int32_t k = 0;
 
-    while (row >= e->rows.spans[k].first_row + e->rows.spans[k].n_rows)
+    while (row >= e->member.rows.spans[k].first_row + e->member.rows.spans[k].n_rows)
         k++;
-    *open = row - e->rows.spans[k].first_row;
+    *open = row - e->member.rows.spans[k].first_row;
     for (making *m = e->making;; m++) /* the k-th that has a span */
         if (m->tree.n_open && k-- == 0)
             return m;
@@ -228,7 +228,7 @@ static void draft_logits(void *arg, int thread, int i, float *logits)
 {
     eagle *e = arg;
     int32_t open, path[RG_MAX_DRAFT];
-    making *m = making_of(e, e->rows.logit_rows[i], &open);
+    making *m = making_of(e, e->member.rows.logit_rows[i], &open);
     const int32_t row = m->row_of[m->tree.open[open]];
     rg_draw_place place = { .request = m->ask->request, .sample = m->ask->sample, .draft = path,
                             .n_draft = rg_draft_path(&m->rows, row, path), .guess = true };
@@ -242,10 +242,10 @@ static void draft_hidden(void *arg, int thread, int i, const float *rows, size_t
 {
     eagle *e = arg;
     int32_t open;
-    making *m = making_of(e, e->rows.hidden[i].first, &open);
+    making *m = making_of(e, e->member.rows.hidden[i].first, &open);
 
     (void)thread;
-    for (int32_t k = 0; k < e->rows.hidden[i].n; k++)
+    for (int32_t k = 0; k < e->member.rows.hidden[i].n; k++)
         memcpy(m->hidden + (size_t)m->row_of[m->tree.open[k]] * (size_t)e->dim, rows + (size_t)k * stride,
                (size_t)e->dim * sizeof *rows);
 }
@@ -254,11 +254,11 @@ static void draft_hidden(void *arg, int thread, int i, const float *rows, size_t
 static void add_open(eagle *e, making *m)
 {
     const lane *l = &e->lanes[m->ask->lane];
-    const int32_t from = m->rows.n, first = e->rows.batch.n_rows;
+    const int32_t from = m->rows.n, first = e->member.rows.batch.n_rows;
 
     const int32_t upto = l->seq->length + from + m->tree.n_open;
 
-    if (upto > e->runner->max_seq_len || !rg_seq_grow(e->states, l->seq, upto)) {
+    if (upto > e->member.runner->max_seq_len || !rg_seq_grow(e->member.states, l->seq, upto)) {
         m->tree.n_open = 0;
         return;
     }
@@ -271,28 +271,28 @@ static void add_open(eagle *e, making *m)
                before >= 0 ? m->hidden + (size_t)before * (size_t)e->dim : l->hidden,
                (size_t)e->dim * sizeof *e->features);
     }
-    rg_step_batch_add_nodes(&e->rows, e->states, l->seq, &m->rows, from);
-    rg_step_batch_want_prompt(&e->rows, 0, m->tree.n_open);
-    rg_step_batch_want_hidden(&e->rows, (rg_rows){ 0, m->tree.n_open });
+    rg_step_batch_add_nodes(&e->member.rows, e->member.states, l->seq, &m->rows, from);
+    rg_step_batch_want_prompt(&e->member.rows, 0, m->tree.n_open);
+    rg_step_batch_want_hidden(&e->member.rows, (rg_rows){ 0, m->tree.n_open });
 }
 
 /* One level more of every draft that is not deep enough.  False: none is. */
-static bool grow(eagle *e, int32_t depth)
+static bool lay_out_level(eagle *e)
 {
-    const rg_sink sink = { .logits = draft_logits, .hidden = draft_hidden, .arg = e };
-
-    rg_step_batch_begin(&e->rows);
     for (int32_t i = 0; i < e->n_making; i++) {
         making *m = &e->making[i];
 
-        if (m->ask->depth <= depth || m->rows.n + m->tree.n_open > RG_MAX_DRAFT)
+        if (m->ask->depth <= e->depth || m->rows.n + m->tree.n_open > RG_MAX_DRAFT)
             m->tree.n_open = 0;
         if (m->tree.n_open)
             add_open(e, m);
     }
-    if (!e->rows.batch.n_spans)
-        return false;
-    step(e, e->dim, &sink);
+    return is_laid_out(e, e->dim);
+}
+
+static void take_level(eagle *e)
+{
+    e->depth++;
     for (int32_t i = 0; i < e->n_making; i++) {
         making *m = &e->making[i];
         const int32_t n_open = m->tree.n_open;
@@ -302,7 +302,6 @@ static bool grow(eagle *e, int32_t depth)
         if (n_open)
             rg_dynamic_tree_open(&m->tree);
     }
-    return true;
 }
 
 static void begin_draft(eagle *e, const rg_draft_ask *a)
@@ -323,16 +322,56 @@ static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
 {
     eagle *e = (eagle *)d;
 
-    for (int32_t i = 0; i < n;) {
-        e->n_making = 0;
-        for (; i < n && e->n_making < e->max_making; i++)
-            begin_draft(e, &asks[i]);
-        for (int32_t depth = 1; grow(e, depth); depth++)
-            ;
-        for (int32_t k = 0; k < e->n_making; k++)
-            rg_dynamic_tree_draft(&e->making[k].tree, e->making[k].ask->most, e->making[k].ask->draft, NULL);
-    }
+    e->asks = asks;
+    e->n_asks = n;
+    e->n_begun = 0;
     return true;
+}
+
+/* The next drafts, as many as are made at once.  False: there are none left. */
+static bool begin_drafts(eagle *e)
+{
+    e->depth = 1;
+    while (e->n_begun < e->n_asks && e->n_making < e->max_making)
+        begin_draft(e, &e->asks[e->n_begun++]);
+    return e->n_making > 0;
+}
+
+static void end_drafts(eagle *e)
+{
+    for (int32_t k = 0; k < e->n_making; k++)
+        rg_dynamic_tree_draft(&e->making[k].tree, e->making[k].ask->most, e->making[k].ask->draft, NULL);
+    e->n_making = 0;
+}
+
+/* Rows that were seen come first: drafts go on from them. */
+static bool lay_out(rg_drafter *d, rg_sink *sink)
+{
+    eagle *e = (eagle *)d;
+
+    rg_step_batch_begin(&e->member.rows);
+    *sink = (rg_sink){ .logits = seen_logits, .hidden = seen_hidden, .arg = e };
+    if (lay_out_seen(e))
+        return true;
+    e->n_seen = 0;
+    *sink = (rg_sink){ .logits = draft_logits, .hidden = draft_hidden, .arg = e };
+    while (e->n_making || begin_drafts(e)) {
+        if (lay_out_level(e))
+            return true;
+        end_drafts(e);
+    }
+    e->n_asks = e->n_begun = 0;
+    return false;
+}
+
+static void take(rg_drafter *d)
+{
+    eagle *e = (eagle *)d;
+
+    if (e->n_seen)
+        take_seen(e);
+    else
+        take_level(e);
 }
 
 static int32_t nodes(const rg_drafter *d, int32_t depth)
@@ -348,7 +387,7 @@ static double cost_s(const rg_drafter *d, int32_t n, int32_t depth)
 {
     const eagle *e = (const eagle *)d;
 
-    return e->step_s * ((n + e->max_making - 1) / e->max_making) * depth;
+    return e->member.mean_s * ((n + e->max_making - 1) / e->max_making) * depth;
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -358,17 +397,15 @@ static void close_it(rg_drafter *d)
     eagle *e = (eagle *)d;
 
     for (int32_t i = 0; e->lanes && i < e->n_lanes; i++) {
-        if (e->states)
-            rg_seq_free(e->states, e->lanes[i].seq);
+        if (e->member.states)
+            rg_seq_free(e->member.states, e->lanes[i].seq);
         rg_free(e->lanes[i].hidden);
     }
     for (int32_t i = 0; e->making && i < e->max_making; i++)
         rg_free(e->making[i].hidden);
     rg_free(e->lanes);
     rg_free(e->making);
-    rg_states_free(e->states);
-    rg_sample_scratch_free(e->scratch);
-    rg_step_batch_fini(&e->rows);
+    rg_member_fini(&e->member);
     rg_free(e->features);
     rg_free(e->wide);
     rg_free(e->at);
@@ -390,7 +427,7 @@ static bool build_lanes(eagle *e, rg_error *err)
         return rg_fail_memory(err, lanes * sizeof *e->lanes + n_making * sizeof *e->making);
     for (size_t i = 0; i < lanes; i++) {
         e->lanes[i].hidden = rg_array((size_t)e->dim, sizeof(float));
-        e->lanes[i].seq = rg_seq_new(e->states, e->runner->max_seq_len, 0, err);
+        e->lanes[i].seq = rg_seq_new(e->member.states, e->member.runner->max_seq_len, 0, err);
         if (!e->lanes[i].seq)
             return false;
         if (!e->lanes[i].hidden)
@@ -406,7 +443,7 @@ static bool build_lanes(eagle *e, rg_error *err)
 
 static bool build(eagle *e, rg_error *err)
 {
-    const rg_runner *r = e->runner;
+    const rg_runner *r = e->member.runner;
     size_t n_features, n_wide = 0;
 
     if (!rg_mul((size_t)r->max_rows, (size_t)e->cols, &n_features) ||
@@ -419,9 +456,10 @@ static bool build(eagle *e, rg_error *err)
         n_wide = 0;
     if (!e->features || (n_wide && !e->wide))
         return rg_fail_memory(err, (n_features + n_wide) * sizeof *e->features);
-    e->states = rg_states_new(r->spec, r->store, false, err);
-    e->scratch = e->states ? rg_sample_scratch_new(r->n_threads, e->vocab_size, e->max_seq_len, err) : NULL;
-    return e->scratch && rg_step_batch_init(&e->rows, e->n_lanes, r->max_rows, r->max_logits, true, err) &&
+    return rg_member_init(&e->member, e->member.runner, &(rg_member_options){ .max_seqs = e->n_lanes,
+                                                                             .vocab_size = e->vocab_size,
+                                                                             .max_seq_len = e->max_seq_len,
+                                                                             .trees = true }, err) &&
            build_lanes(e, err);
 }
 
@@ -432,7 +470,7 @@ rg_drafter *rg_eagle_open(const rg_draft_kind *kind, const rg_draft_options *o, 
 
     if (!e)
         return rg_fail_memory(err, sizeof *e), NULL;
-    e->runner = o->runner;
+    e->member.runner = o->runner;
     e->target_ids = o->target_ids;
     e->vocab_size = o->vocab_size;
     e->dim = o->runner->dim;
@@ -446,7 +484,8 @@ rg_drafter *rg_eagle_open(const rg_draft_kind *kind, const rg_draft_options *o, 
     e->max_making = e->max_making < o->n_lanes ? e->max_making : o->n_lanes;
     e->own_noise = o->own_noise;
     e->d = (rg_drafter){ .kind = kind, .depth = o->max_draft < RG_TREE_DEPTH ? o->max_draft : RG_TREE_DEPTH,
-                         .tap = o->tap, .propose = propose, .begin = forget, .seen = seen, .end = end,
+                         .tap = o->tap, .member = &e->member, .propose = propose, .lay_out = lay_out, .take = take,
+                         .begin = forget, .seen = seen, .end = end,
                          .cost_s = cost_s, .nodes = nodes, .close = close_it };
     RG_ASSERT(e->max_making >= 1 && o->runner->max_logits >= o->n_lanes && o->runner->vocab_size <= o->vocab_size);
     if (build(e, err))

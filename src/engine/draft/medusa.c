@@ -5,12 +5,11 @@
  * list of lists of ranks, that is the tree; else it is the authors'. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "engine/draft/draft.h"
 #include "engine/draft/static_tree.h"
-#include "engine/draw.h"
+#include "engine/member.h"
 
 enum { NODES = 16, CHOICES_BYTES = 1 << 16 };
 
@@ -23,18 +22,15 @@ typedef struct lane {
 
 typedef struct medusa {
     rg_drafter d; /* first */
-    rg_runner *runner;
-    rg_sample_scratch *scratch;
+    rg_member member;           /* keeps nothing: its sequences are not used */
     int32_t n_heads, vocab_size, dim, max_rows;
     bool own_noise;
-    double step_s;              /* what a step of the heads took, lately */
     rg_static_tree tree;
     lane *lanes;                /* [n_lanes] */
-    /* A step of the heads: */
-    const rg_draft_seen **at;   /* [max_rows] whose row is which */
+    const rg_draft_seen *seen;  /* [n_seen] whose last rows are wanted, the first n_done are laid out */
+    int32_t n_seen, n_done;
+    const rg_draft_seen **at;   /* [max_rows] of a step, whose row is which */
     float *features;            /* [max_rows][dim] */
-    int32_t *ints;              /* [max_rows] zeros, ones, and 0, 1, 2, ...; and pos: zeros */
-    int32_t (*pos)[4];
 } medusa;
 
 /* One row's guesses: of head k, what may follow when the heads before it were right. */
@@ -51,8 +47,8 @@ static void guess(void *arg, int thread, int i, float *logits)
         rg_draw_place place = { .request = s->request, .sample = s->sample, .draft = path, .n_draft = k,
                                 .guess = true };
         rg_guess best[RG_MEDUSA_RANKS];
-        int32_t n = rg_draw_best(m->scratch, thread, &place, m->own_noise, logits + (size_t)k * (size_t)m->vocab_size,
-                                 RG_MEDUSA_RANKS, best);
+        int32_t n = rg_draw_best(m->member.scratch, thread, &place, m->own_noise,
+                                 logits + (size_t)k * (size_t)m->vocab_size, RG_MEDUSA_RANKS, best);
 
         l->guesses.n[k] = n;
         for (int32_t r = 0; r < n; r++)
@@ -61,45 +57,50 @@ static void guess(void *arg, int thread, int i, float *logits)
     }
 }
 
-static void compute(medusa *m, int32_t n)
-{
-    const int32_t *zeros = m->ints, *ones = zeros + m->max_rows, *rising = ones + m->max_rows;
-    const rg_span span = { .n_rows = n, .adapter = -1 };
-    const rg_batch batch = { .n_rows = n, .n_spans = 1, .spans = &span, .token = zeros, .index = zeros, .kv_end = ones,
-                             .pos = (const int32_t(*)[4])m->pos, .n_logits = n, .logit_rows = rising,
-                             .features = m->features, .feature_cols = m->dim };
-
-    const uint64_t start = rg_now_ns();
-
-    m->runner->step(m->runner, &batch, &(rg_sink){ .logits = guess, .arg = m });
-    const double took_s = rg_seconds(start, rg_now_ns());
-    m->step_s = m->step_s > 0 ? 0.9 * m->step_s + 0.1 * took_s : took_s;
-}
-
 static void seen(rg_drafter *d, const rg_draft_seen *all, int32_t n)
 {
     medusa *m = (medusa *)d;
-    int32_t n_rows = 0;
 
-    for (int32_t i = 0; i < n; i++) {
-        const rg_draft_seen *s = &all[i];
-        int32_t last = s->first_row + s->n_rows - 1;
+    m->seen = all;
+    m->n_seen = n;
+    m->n_done = 0;
+}
 
-        m->lanes[s->lane].n_ids = 0;
-        if (!s->ends || !rg_draw_prepare(m->scratch, &s->request->samples[s->sample]))
-            continue;
-        if (s->n_path)
-            last = s->first_row + s->n_rows + s->path[s->n_path - 1];
-        memcpy(m->features + (size_t)n_rows * (size_t)m->dim, rg_tap_row(d->tap, last),
-               (size_t)m->dim * sizeof *m->features);
-        m->at[n_rows++] = s;
-        if (n_rows == m->max_rows) {
-            compute(m, n_rows);
-            n_rows = 0;
-        }
-    }
-    if (n_rows)
-        compute(m, n_rows);
+/* The last row of an answer that goes on, as the n-th of the step.  False: nothing may be drafted for it. */
+static bool add_last(medusa *m, const rg_draft_seen *s, int32_t n)
+{
+    int32_t last = s->first_row + s->n_rows - 1;
+
+    m->lanes[s->lane].n_ids = 0;
+    if (!s->ends || !rg_draw_prepare(m->member.scratch, &s->request->samples[s->sample]))
+        return false;
+    if (s->n_path)
+        last = s->first_row + s->n_rows + s->path[s->n_path - 1];
+    memcpy(m->features + (size_t)n * (size_t)m->dim, rg_tap_row(m->d.tap, last), (size_t)m->dim * sizeof *m->features);
+    m->at[n] = s;
+    return true;
+}
+
+static bool lay_out(rg_drafter *d, rg_sink *sink)
+{
+    medusa *m = (medusa *)d;
+    rg_batch *b = &m->member.rows.batch;
+    int32_t n = 0;
+
+    *sink = (rg_sink){ .logits = guess, .arg = m };
+    while (m->n_done < m->n_seen && n < m->max_rows)
+        n += add_last(m, &m->seen[m->n_done++], n);
+    rg_step_batch_begin(&m->member.rows);
+    rg_step_batch_add_apart(&m->member.rows, n);
+    b->features = m->features;
+    b->feature_cols = m->dim;
+    return n > 0;
+}
+
+/* The guesses were made as their rows came. */
+static void take(rg_drafter *d)
+{
+    (void)d;
 }
 
 static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
@@ -141,19 +142,17 @@ static double cost_s(const rg_drafter *d, int32_t n, int32_t depth)
     const medusa *m = (const medusa *)d;
 
     (void)depth;
-    return m->step_s * ((n + m->max_rows - 1) / m->max_rows);
+    return m->member.mean_s * ((n + m->max_rows - 1) / m->max_rows);
 }
 
 static void close_it(rg_drafter *d)
 {
     medusa *m = (medusa *)d;
 
-    rg_sample_scratch_free(m->scratch);
+    rg_member_fini(&m->member);
     rg_free(m->lanes);
     rg_free(m->at);
     rg_free(m->features);
-    rg_free(m->ints);
-    rg_free(m->pos);
     rg_free(m);
 }
 
@@ -178,20 +177,13 @@ static bool build(medusa *m, const rg_draft_options *o, rg_error *err)
     m->lanes = rg_array((size_t)o->n_lanes, sizeof *m->lanes);
     m->at = rg_array(rows, sizeof *m->at);
     m->features = rg_mul(rows, (size_t)m->dim, &n) ? rg_array(n, sizeof *m->features) : NULL;
-    m->ints = rg_array(rows, 3 * sizeof *m->ints);
-    m->pos = rg_array(rows, sizeof *m->pos);
-    if (!m->lanes || !m->at || !m->features || !m->ints || !m->pos)
+    if (!m->lanes || !m->at || !m->features)
         return rg_fail_memory(err, (size_t)o->n_lanes * sizeof *m->lanes);
     for (int32_t i = 0; i < o->n_lanes; i++)
         m->lanes[i].n_ids = 0;
-    for (int32_t i = 0; i < m->max_rows; i++) {
-        m->ints[i] = 0;
-        m->ints[m->max_rows + i] = 1;
-        m->ints[2 * m->max_rows + i] = i;
-        memset(m->pos[i], 0, sizeof m->pos[i]);
-    }
-    m->scratch = rg_sample_scratch_new(o->runner->n_threads, o->vocab_size, o->max_seq_len, err);
-    return m->scratch && read_tree(m, o->path, err);
+    return rg_member_init(&m->member, o->runner, &(rg_member_options){ .max_seqs = 1, .vocab_size = o->vocab_size,
+                                                                       .max_seq_len = o->max_seq_len }, err) &&
+           read_tree(m, o->path, err);
 }
 
 static rg_drafter *open_it(const rg_draft_options *o, rg_error *err)
@@ -200,14 +192,14 @@ static rg_drafter *open_it(const rg_draft_options *o, rg_error *err)
 
     if (!m)
         return rg_fail_memory(err, sizeof *m), NULL;
-    m->runner = o->runner;
     m->n_heads = o->runner->vocab_size / o->vocab_size;
     m->vocab_size = o->vocab_size;
     m->dim = o->tap->dim;
     m->max_rows = o->runner->max_logits;
     m->own_noise = o->own_noise;
-    m->d = (rg_drafter){ .kind = &rg_draft_medusa, .tap = o->tap, .propose = propose, .begin = forget, .seen = seen,
-                         .end = end, .cost_s = cost_s, .nodes = nodes, .close = close_it };
+    m->d = (rg_drafter){ .kind = &rg_draft_medusa, .tap = o->tap, .member = &m->member, .propose = propose,
+                         .lay_out = lay_out, .take = take, .begin = forget, .seen = seen, .end = end, .cost_s = cost_s,
+                         .nodes = nodes, .close = close_it };
     RG_ASSERT(m->n_heads >= 1 && m->n_heads <= RG_MEDUSA_HEADS);
     if (!build(m, o, err)) {
         close_it(&m->d);

@@ -8,8 +8,7 @@
 
 #include "base/mem.h"
 #include "engine/draft/draft.h"
-#include "engine/draw.h"
-#include "engine/step_batch.h"
+#include "engine/member.h"
 
 enum { DEPTH = 5 };
 
@@ -25,18 +24,20 @@ typedef struct follower { /* of one lane */
 
 typedef struct small_model {
     rg_drafter d; /* first */
-    rg_runner *runner;
-    rg_states *states;
-    rg_sample_scratch *scratch;
+    rg_member member;
     int32_t vocab_size; /* of the model that is drafted for */
     int32_t n_lanes;
     bool fixed;         /* as in rg_draft_options */
     uint64_t n_calls;
     follower *lanes;    /* [n_lanes] */
-    rg_step_batch rows;
+    /* A call: */
+    const rg_draft_ask *asks; /* [n_asks] */
+    int32_t n_asks, n_caught; /* n_caught: those that lack no more than their share of a step */
+    bool is_drafting;         /* all have had their first step */
+    const rg_draft_ask **drafting; /* [n_lanes] n_drafting that go on */
+    int32_t n_drafting;
     /* A step: */
     const rg_draft_ask **at; /* [n_lanes] whose span is which */
-    const rg_draft_ask **drafting; /* [n_lanes] those that go on */
     int32_t *drawn;          /* [n_lanes] by span */
     float *wide;             /* [n_threads][vocab_size] logits, where the two sizes differ; NULL */
     float *from;             /* [n_lanes][depth][vocab_size] what drafts were drawn from; NULL: drawn with the answer's
@@ -49,7 +50,7 @@ typedef struct small_model {
  * that this one lacks is as good as impossible, but finite: numbers that are not end a draw. */
 static float *widen(small_model *m, int thread, float *logits)
 {
-    int32_t own = m->runner->vocab_size, n = m->vocab_size;
+    int32_t own = m->member.runner->vocab_size, n = m->vocab_size;
     float *to;
 
     if (!m->wide || own >= n)
@@ -72,27 +73,15 @@ static float *from_of(const small_model *m, const rg_draft_ask *a)
 static void draw(void *arg, int thread, int i, float *logits)
 {
     small_model *m = arg;
-    int32_t span = m->rows.wanted[i].span;
+    int32_t span = m->member.rows.wanted[i].span;
     const rg_draft_ask *a = m->at[span];
     follower *f = &m->lanes[a->lane];
     rg_draw_place place = { .request = a->request, .sample = a->sample, .draft = a->draft->id, .n_draft = a->draft->n,
                             .mu = a->draft->n ? &f->mu : NULL, .guess = true, .distribution = from_of(m, a) };
-    const rg_drawn drawn = rg_draw(m->scratch, thread, &place, widen(m, thread, logits));
+    const rg_drawn drawn = rg_draw(m->member.scratch, thread, &place, widen(m, thread, logits));
 
     m->drawn[span] = drawn.id;
     f->mu = drawn.mu;
-}
-
-/* Compute the rows that are laid out, and keep the first n_rows of each span for good. */
-static void step(small_model *m)
-{
-    m->runner->step(m->runner, &m->rows.batch, &(rg_sink){ .logits = draw, .arg = m });
-    for (int i = 0; i < m->rows.batch.n_spans; i++) {
-        const rg_span *span = &m->rows.spans[i];
-        const rg_draft_ask *a = m->at[i];
-
-        rg_seq_advance(m->states, m->lanes[a->lane].seq, span->n_rows, span->n_draft, a->ids);
-    }
 }
 
 /* ---- following --------------------------------------------------------------------------------------------------- */
@@ -107,25 +96,25 @@ static void settle(small_model *m, const rg_draft_ask *a)
     while (n < f->n_fed && q->committed + n < a->n_ids && f->fed[n] == a->ids[q->committed + n])
         n++;
     if (q->length > q->committed)
-        rg_seq_commit(m->states, q, n, NULL, a->ids);
+        rg_seq_commit(m->member.states, q, n, NULL, a->ids);
     f->n_fed = 0;
     if (q->length)
         return;
     q->rope = a->request->who.rope;
     q->salt = rg_draft_scope(a->request);
-    rg_seq_match(m->states, q, a->ids, a->n_ids, NULL);
+    rg_seq_match(m->member.states, q, a->ids, a->n_ids, NULL);
 }
 
 static bool is_recurrent(const small_model *m)
 {
-    return rg_states_keep_chains(m->states);
+    return rg_states_keep_chains(m->member.states);
 }
 
 static void forget(rg_drafter *d, int32_t lane)
 {
     small_model *m = (small_model *)d;
 
-    rg_seq_release(m->states, m->lanes[lane].seq, NULL);
+    rg_seq_release(m->member.states, m->lanes[lane].seq, NULL);
     m->lanes[lane].n_fed = 0;
 }
 
@@ -134,7 +123,7 @@ static bool grow(small_model *m, rg_seq *q, int32_t n)
 {
     int32_t other = 0;
 
-    while (!rg_seq_grow(m->states, q, n)) {
+    while (!rg_seq_grow(m->member.states, q, n)) {
         while (other < m->n_lanes && (m->lanes[other].asked == m->n_calls || !m->lanes[other].seq->length))
             other++;
         if (!m->fixed || other == m->n_lanes)
@@ -159,10 +148,10 @@ static bool add_certain(small_model *m, const rg_draft_ask *a, int32_t *left)
         return false;
     }
     *left -= most;
-    m->at[m->rows.batch.n_spans] = a;
-    rg_step_batch_add(&m->rows, m->states, q, a->ids, most, NULL);
+    m->at[m->member.rows.batch.n_spans] = a;
+    rg_step_batch_add(&m->member.rows, m->member.states, q, a->ids, most, NULL);
     if (all)
-        rg_step_batch_want_last(&m->rows);
+        rg_step_batch_want_last(&m->member.rows);
     return all;
 }
 
@@ -174,18 +163,81 @@ static bool add_drafted(small_model *m, const rg_draft_ask *a)
     const rg_draft_tree *rows = is_recurrent(m) ? a->draft : &last;
 
     if (is_recurrent(m))
-        rg_seq_rollback(m->states, f->seq, f->seq->committed);
+        rg_seq_rollback(m->member.states, f->seq, f->seq->committed);
     if (!grow(m, f->seq, f->seq->length + rows->n))
         return false;
-    m->at[m->rows.batch.n_spans] = a;
-    rg_step_batch_add(&m->rows, m->states, f->seq, a->ids, 0, rows);
-    rg_step_batch_want_last(&m->rows);
+    m->at[m->member.rows.batch.n_spans] = a;
+    rg_step_batch_add(&m->member.rows, m->member.states, f->seq, a->ids, 0, rows);
+    rg_step_batch_want_last(&m->member.rows);
     f->fed[f->n_fed++] = a->draft->id[a->draft->n - 1];
     return true;
 }
 
+static bool takes(const small_model *m, const rg_draft_ask *a)
+{
+    return a->n_ids + a->depth <= m->member.runner->max_seq_len &&
+           rg_draw_prepare(m->member.scratch, &a->request->samples[a->sample]);
+}
+
+static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
+{
+    small_model *m = (small_model *)d;
+
+    m->n_calls++;
+    m->asks = asks;
+    m->n_asks = n;
+    m->n_caught = m->fixed ? 0 : n;
+    m->is_drafting = false;
+    for (int32_t i = 0; i < n; i++) {
+        m->lanes[asks[i].lane].asked = m->n_calls;
+        if (takes(m, &asks[i]))
+            settle(m, &asks[i]);
+    }
+    return true;
+}
+
+/* Rows of an answer that has more than its share of a step, so that it need not wait for the answers beside it.  False:
+ * no answer has, or there is no room for their state. */
+static bool lay_out_excess(small_model *m)
+{
+    const int32_t share = m->member.rows.max_rows / m->n_lanes;
+
+    for (; m->n_caught < m->n_asks; m->n_caught++) {
+        const rg_draft_ask *a = &m->asks[m->n_caught];
+        int32_t n = a->n_ids - m->lanes[a->lane].seq->length - share;
+        int32_t left = n < m->member.rows.max_rows ? n : m->member.rows.max_rows;
+
+        if (n <= 0 || !takes(m, a))
+            continue;
+        (void)add_certain(m, a, &left);
+        if (m->member.rows.batch.n_spans)
+            return true;
+    }
+    return false;
+}
+
+/* First the rows that answers lack, then one id more of each draft in every step. */
+static bool lay_out(rg_drafter *d, rg_sink *sink)
+{
+    small_model *m = (small_model *)d;
+    int32_t left = m->member.rows.max_rows;
+
+    *sink = (rg_sink){ .logits = draw, .arg = m };
+    rg_step_batch_begin(&m->member.rows);
+    if (lay_out_excess(m))
+        return true;
+    for (int32_t i = 0; i < m->n_drafting && m->is_drafting; i++)
+        add_drafted(m, m->drafting[i]);
+    for (int32_t i = 0; i < m->n_asks && !m->is_drafting; i++)
+        if (takes(m, &m->asks[i]))
+            (void)add_certain(m, &m->asks[i], &left);
+    m->n_drafting = 0;
+    m->is_drafting = true;
+    return m->member.rows.batch.n_spans > 0;
+}
+
 /* The draft gets the id that was drawn for it.  True: it may have more. */
-static bool take(const small_model *m, const rg_draft_ask *a, int32_t span)
+static bool add_drawn(const small_model *m, const rg_draft_ask *a, int32_t span)
 {
     int32_t id = m->drawn[span], node;
     const float *from;
@@ -198,62 +250,24 @@ static bool take(const small_model *m, const rg_draft_ask *a, int32_t span)
     return a->draft->n < a->depth;
 }
 
-/* Compute what an answer has beyond its share of a step's rows, so that it need not wait for the answers beside it. */
-static void catch_up(small_model *m, const rg_draft_ask *a)
-{
-    const rg_seq *q = m->lanes[a->lane].seq;
-    const int32_t share = m->rows.max_rows / m->n_lanes;
-
-    while (a->n_ids - q->length > share) {
-        int32_t n = a->n_ids - q->length - share, left = n < m->rows.max_rows ? n : m->rows.max_rows;
-
-        rg_step_batch_begin(&m->rows);
-        (void)add_certain(m, a, &left);
-        if (!m->rows.batch.n_spans)
-            return;
-        step(m);
-    }
-}
-
-static bool takes(const small_model *m, const rg_draft_ask *a)
-{
-    return a->n_ids + a->depth <= m->runner->max_seq_len &&
-           rg_draw_prepare(m->scratch, &a->request->samples[a->sample]);
-}
-
-static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
+/* Rows that are certain are kept for good, and drafts get their ids. */
+static void take(rg_drafter *d)
 {
     small_model *m = (small_model *)d;
-    int32_t left = m->rows.max_rows, n_drafting = 0, n_left;
+    const rg_step_batch *rows = &m->member.rows;
 
-    m->n_calls++;
-    for (int32_t i = 0; i < n; i++) {
-        m->lanes[asks[i].lane].asked = m->n_calls;
-        if (takes(m, &asks[i]))
-            settle(m, &asks[i]);
-    }
-    for (int32_t i = 0; i < n && m->fixed; i++)
-        if (takes(m, &asks[i]))
-            catch_up(m, &asks[i]);
-    rg_step_batch_begin(&m->rows);
-    for (int32_t i = 0; i < n; i++)
-        if (takes(m, &asks[i]) && add_certain(m, &asks[i], &left))
-            m->drafting[n_drafting++] = &asks[i];
-    while (m->rows.batch.n_spans) {
-        step(m);
-        n_left = 0;
-        for (int32_t i = 0; i < m->rows.batch.n_logits; i++) {
-            int32_t span = m->rows.wanted[i].span;
-            const rg_draft_ask *a = m->at[span];
+    for (int i = 0; i < rows->batch.n_spans; i++) {
+        const rg_span *span = &rows->spans[i];
+        const rg_draft_ask *a = m->at[i];
 
-            if (take(m, a, span))
-                m->drafting[n_left++] = a;
-        }
-        rg_step_batch_begin(&m->rows);
-        for (int32_t i = 0; i < n_left; i++)
-            add_drafted(m, m->drafting[i]);
+        rg_seq_advance(m->member.states, m->lanes[a->lane].seq, span->n_rows, span->n_draft, a->ids);
     }
-    return true;
+    for (int32_t i = 0; i < rows->batch.n_logits; i++) {
+        int32_t span = rows->wanted[i].span;
+
+        if (add_drawn(m, m->at[span], span))
+            m->drafting[m->n_drafting++] = m->at[span];
+    }
 }
 
 /* Others may find what is known of this answer's ids. */
@@ -263,8 +277,8 @@ static void end(rg_drafter *d, int32_t lane, const int32_t *ids, int32_t n_ids, 
     follower *f = &m->lanes[lane];
 
     (void)scope;
-    rg_seq_rollback(m->states, f->seq, f->seq->committed);
-    rg_seq_release(m->states, f->seq, f->seq->committed <= n_ids ? ids : NULL);
+    rg_seq_rollback(m->member.states, f->seq, f->seq->committed);
+    rg_seq_release(m->member.states, f->seq, f->seq->committed <= n_ids ? ids : NULL);
     f->n_fed = 0;
 }
 
@@ -274,12 +288,10 @@ static void close_it(rg_drafter *d)
 {
     small_model *m = (small_model *)d;
 
-    for (int32_t i = 0; m->lanes && m->states && i < m->n_lanes; i++)
-        rg_seq_free(m->states, m->lanes[i].seq);
+    for (int32_t i = 0; m->lanes && m->member.states && i < m->n_lanes; i++)
+        rg_seq_free(m->member.states, m->lanes[i].seq);
     rg_free(m->lanes);
-    rg_states_free(m->states);
-    rg_sample_scratch_free(m->scratch);
-    rg_step_batch_fini(&m->rows);
+    rg_member_fini(&m->member);
     rg_free(m->at);
     rg_free(m->drafting);
     rg_free(m->drawn);
@@ -307,14 +319,13 @@ static bool build(small_model *m, const rg_draft_options *o, rg_error *err)
     if (!m->lanes || !m->at || !m->drafting || !m->drawn || (n_wide && !m->wide) || (n_from && !m->from))
         return rg_fail_memory(err, n * sizeof *m->lanes + n_from * sizeof *m->from);
     memset(m->lanes, 0, n * sizeof *m->lanes);
-    m->states = rg_states_new(r->spec, r->store, true, err);
-    m->scratch = m->states ? rg_sample_scratch_new(r->n_threads, o->vocab_size, o->max_seq_len, err) : NULL;
-    if (!m->scratch || (o->own_noise && !rg_sample_scratch_judge(m->scratch, err)))
-        return false;
-    if (!rg_step_batch_init(&m->rows, o->n_lanes, r->max_rows, r->max_logits, false, err))
+    if (!rg_member_init(&m->member, o->runner, &(rg_member_options){ .max_seqs = o->n_lanes,
+                                                                    .vocab_size = o->vocab_size,
+                                                                    .max_seq_len = o->max_seq_len, .use_prefixes = true,
+                                                                    .judge = o->own_noise }, err))
         return false;
     for (size_t i = 0; i < n; i++) {
-        m->lanes[i].seq = rg_seq_new(m->states, r->max_seq_len, 0, err);
+        m->lanes[i].seq = rg_seq_new(m->member.states, r->max_seq_len, 0, err);
         if (!m->lanes[i].seq)
             return false;
     }
@@ -329,8 +340,7 @@ static rg_drafter *open_it(const rg_draft_options *o, rg_error *err)
         return rg_fail_memory(err, sizeof *m), NULL;
     RG_ASSERT(o->runner && o->runner->max_logits >= o->n_lanes && o->runner->max_rows >= o->n_lanes);
     m->d = (rg_drafter){ .kind = &rg_draft_model, .depth = o->max_draft, .propose = propose, .begin = forget,
-                         .end = end, .close = close_it };
-    m->runner = o->runner;
+                         .member = &m->member, .lay_out = lay_out, .take = take, .end = end, .close = close_it };
     m->vocab_size = o->vocab_size;
     m->n_lanes = o->n_lanes;
     m->fixed = o->fixed;

@@ -77,9 +77,9 @@ void rg_answer_want(rg_work_step *s, int i)
     if (s->n_in_turn)
         atomic_store(&s->n_in_turn[i], 0);
     if (p->ends && rg_request_draws(p->request))
-        rg_step_batch_want_draws(&s->rows, n_draft);
+        rg_step_batch_want_draws(&s->member->rows, n_draft);
     if (rg_speculation_reads(s->speculation, p) && rg_speculation_tap(s->speculation)->reads_head)
-        rg_step_batch_want_hidden(&s->rows, (rg_rows){ 0, p->n_rows + n_draft });
+        rg_step_batch_want_hidden(&s->member->rows, (rg_rows){ 0, p->n_rows + n_draft });
 }
 
 static void want(rg_work_step *s, int i)
@@ -127,9 +127,9 @@ static rg_drawn draw(rg_work_step *s, int thread, const rg_wanted *w, const floa
         at.guesses = guesses;
         at.n_guesses = guesses_after(draft, w->node, guesses, nodes);
     }
-    drawn = rg_draw(s->scratch, thread, &at, logits);
+    drawn = rg_draw(s->member->scratch, thread, &at, logits);
     for (int32_t k = 0; k < at.n_guesses && s->judged; k++)
-        s->judged[s->rows.first_draw[w->span] + 1 + nodes[k]] = guesses[k];
+        s->judged[s->member->rows.first_draw[w->span] + 1 + nodes[k]] = guesses[k];
     return drawn;
 }
 
@@ -138,7 +138,7 @@ static rg_drawn draw(rg_work_step *s, int thread, const rg_wanted *w, const floa
 static void draw_in_turn(rg_work_step *s, int thread, int span, const rg_draft_tree *draft)
 {
     const rg_planned *p = &s->plan[span];
-    const int32_t after_last = s->rows.first_draw[span];
+    const int32_t after_last = s->member->rows.first_draw[span];
 
     s->mu[after_last] = p->request->samples[p->sample].mu;
     for (int32_t node = RG_AFTER_LAST; node < draft->n; node++) {
@@ -147,15 +147,16 @@ static void draw_in_turn(rg_work_step *s, int thread, int span, const rg_draft_t
         if (node >= 0) {
             int32_t parent = after_last + 1 + draft->parent[node];
 
-            s->mu[i] = rg_draw_next_mu(s->scratch, p->request, s->mu[parent], s->in_turn[parent], draft->id[node]);
+            s->mu[i] = rg_draw_next_mu(s->member->scratch, p->request, s->mu[parent], s->in_turn[parent],
+                                       draft->id[node]);
         }
-        s->drawn[i] = draw(s, thread, &s->rows.wanted[i], &s->mu[i], s->in_turn[i]);
+        s->drawn[i] = draw(s, thread, &s->member->rows.wanted[i], &s->mu[i], s->in_turn[i]);
     }
 }
 
 void rg_answer_take_logits(rg_work_step *s, int thread, int i, float *logits)
 {
-    const rg_wanted *w = &s->rows.wanted[i];
+    const rg_wanted *w = &s->member->rows.wanted[i];
     const rg_draft_tree *draft = rg_speculation_of(s->speculation, w->span);
 
     if (!draft || !s->plan[w->span].request->params.sampling.mirostat) {
@@ -169,7 +170,7 @@ void rg_answer_take_logits(rg_work_step *s, int thread, int i, float *logits)
 
 void rg_answer_take_hidden(rg_work_step *s, int i, const float *rows, size_t stride)
 {
-    const rg_rows *run = &s->rows.hidden[i];
+    const rg_rows *run = &s->member->rows.hidden[i];
 
     rg_tap_put_hidden(rg_speculation_tap(s->speculation), run->first, run->n, rows, stride);
 }
@@ -185,15 +186,15 @@ static void keep_path(rg_work_step *s, int i, const int32_t *path, int32_t n)
 
     for (int32_t k = 0; k < n; k++)
         slots[k] = q->committed + path[k];
-    rg_seq_commit(s->states, q, n, slots, rg_request_tokens(p->request, p->sample));
+    rg_seq_commit(s->member->states, q, n, slots, rg_request_tokens(p->request, p->sample));
 }
 
 /* The nodes of the i-th span's draft that stand, from the root, into path; their number. */
 static int32_t accepted_path(const rg_work_step *s, int i, int32_t *path)
 {
     const rg_draft_tree *draft = rg_speculation_of(s->speculation, i);
-    const rg_drawn *drawn = s->drawn + s->rows.first_draw[i];
-    const rg_draw_guess *judged = s->judged ? s->judged + s->rows.first_draw[i] + 1 : NULL;
+    const rg_drawn *drawn = s->drawn + s->member->rows.first_draw[i];
+    const rg_draw_guess *judged = s->judged ? s->judged + s->member->rows.first_draw[i] + 1 : NULL;
     bool stands[RG_MAX_DRAFT];
     double log_p[RG_MAX_DRAFT];
     int32_t n = 0;
@@ -219,7 +220,7 @@ static bool take_ids(rg_work_step *s, int i)
     const rg_planned *p = &s->plan[i];
     rg_request *r = p->request;
     const rg_draft_tree *draft = rg_speculation_of(s->speculation, i);
-    int32_t at = s->rows.first_draw[i] + 1, node = RG_AFTER_LAST, path[RG_MAX_DRAFT];
+    int32_t at = s->member->rows.first_draw[i] + 1, node = RG_AFTER_LAST, path[RG_MAX_DRAFT];
     int32_t n_path = accepted_path(s, i, path), n = 0;
     rg_finish finish = RG_RUNNING;
 
@@ -249,7 +250,7 @@ static bool take_ids(rg_work_step *s, int i)
     }
     if (draft)
         keep_path(s, i, path, n);
-    rg_speculation_checked(s->speculation, i, s->drawn + s->rows.first_draw[i], path, n);
+    rg_speculation_checked(s->speculation, i, s->drawn + s->member->rows.first_draw[i], path, n);
     return finish != RG_RUNNING;
 }
 

@@ -140,7 +140,7 @@ static rg_work_room most(const rg_request *r)
     return room;
 }
 
-static bool fits(const rg_request *r, const rg_work_host *host, double share, rg_error *err)
+static bool fits(const rg_request *r, const rg_work_place *host, double share, rg_error *err)
 {
     if (r->n_branches > host->max_seqs)
         return rg_fail(err, RG_E_LIMIT, "%d beams: the engine was opened for %d sequences at once (--max-seqs)",
@@ -226,15 +226,15 @@ static void want(rg_work_step *s, int i)
 {
     rg_work_add_rows(s, i);
     if (s->plan[i].ends)
-        rg_step_batch_want_draws(&s->rows, 0);
+        rg_step_batch_want_draws(&s->member->rows, 0);
 }
 
 /* List the candidates for the next id of a beam. */
 static void take_logits(rg_work_step *s, int thread, int i, float *logits)
 {
-    const rg_planned *p = &s->plan[s->rows.wanted[i].span];
+    const rg_planned *p = &s->plan[s->member->rows.wanted[i].span];
 
-    rg_draw_beam(s->scratch, thread, p->request, p->sample, &part_of(p->request)->search, logits);
+    rg_draw_beam(s->member->scratch, thread, p->request, p->sample, &part_of(p->request)->search, logits);
 }
 
 /* Place i, whose own beam has ended, continues that of its parent. */
@@ -350,7 +350,7 @@ static bool take(rg_work_step *s, int i)
     const rg_planned *p = &s->plan[i];
 
     if (p->ends)
-        s->n_output += (uint64_t)take_listed(s->states, p->request, p->sample);
+        s->n_output += (uint64_t)take_listed(s->member->states, p->request, p->sample);
     return false;
 }
 

@@ -163,14 +163,15 @@ static void want(rg_work_step *s, int i)
 
     rg_work_add_rows(s, i);
     if (run.n)
-        rg_step_batch_want_hidden(&s->rows, run);
+        rg_step_batch_want_hidden(&s->member->rows, run);
 }
 
 static void take_hidden(rg_work_step *s, int i, const float *rows, size_t stride)
 {
-    const rg_rows *run = &s->rows.hidden[i];
+    const rg_rows *run = &s->member->rows.hidden[i];
 
-    rg_embedding_pool(rg_work_request(s, s->rows.hidden_of[i]), s->rows.index[run->first], run->n, rows, stride);
+    rg_embedding_pool(rg_work_request(s, s->member->rows.hidden_of[i]), s->member->rows.index[run->first], run->n, rows,
+                      stride);
 }
 
 static bool take(rg_work_step *s, int i)

@@ -288,18 +288,18 @@ static void want(rg_work_step *s, int i)
     const rg_sample *a = &p->request->samples[p->sample];
 
     if (is_evaluation(p))
-        rg_step_batch_add_fill(&s->rows, s->states, fill_of(p->request, p->sample), p->beside ? a->beside : a->seq,
-                               p->beside);
+        rg_step_batch_add_fill(&s->member->rows, s->member->states, fill_of(p->request, p->sample),
+                               p->beside ? a->beside : a->seq, p->beside);
     else
         rg_work_add_rows(s, i);
 }
 
 static void take_logits(rg_work_step *s, int thread, int i, float *logits)
 {
-    const rg_wanted *w = &s->rows.wanted[i];
+    const rg_wanted *w = &s->member->rows.wanted[i];
     const rg_planned *p = &s->plan[w->span];
 
-    rg_draw_candidate(s->scratch, thread,
+    rg_draw_candidate(s->member->scratch, thread,
                       &(rg_draw_mask){ .request = p->request, .sample = p->sample,
                                        .fill = fill_of(p->request, p->sample), .position = w->node,
                                        .without = p->beside }, logits);
@@ -333,15 +333,15 @@ static bool commit(rg_work_step *s, int i)
 {
     const rg_planned *p = &s->plan[i];
     rg_seq *q = p->request->samples[p->sample].seq;
-    const rg_span *span = &s->rows.spans[i];
+    const rg_span *span = &s->member->rows.spans[i];
 
     if (!is_evaluation(p))
         return rg_work_commit_rows(s, i, take_nothing);
     if (p->beside)
         return false;
-    rg_seq_advance(s->states, q, span->n_rows, span->n_draft, rg_request_tokens(p->request, p->sample));
+    rg_seq_advance(s->member->states, q, span->n_rows, span->n_draft, rg_request_tokens(p->request, p->sample));
     if (!q->scratch)
-        rg_seq_rollback(s->states, q, q->committed);
+        rg_seq_rollback(s->member->states, q, q->committed);
     return !atomic_load(&p->request->not_finite) && take_filled(s, i);
 }
 

@@ -46,13 +46,13 @@ static void want(rg_work_step *s, int i)
     const head_part *h = r->part;
 
     rg_work_add_rows(s, i);
-    rg_step_batch_want_label_scores(&s->rows,
+    rg_step_batch_want_label_scores(&s->member->rows,
                                     (rg_rows){ 0, h->pooling == RG_POOLING_MEAN ? r->params.n_prompt : 1 });
 }
 
 static void take_scores(rg_work_step *s, int i, const float *scores)
 {
-    head_part *h = rg_work_request(s, s->rows.scores_of[i])->part;
+    head_part *h = rg_work_request(s, s->member->rows.scores_of[i])->part;
 
     memcpy(h->scores, scores, (size_t)h->n * sizeof *scores);
 }

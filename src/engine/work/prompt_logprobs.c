@@ -74,13 +74,13 @@ static void want(rg_work_step *s, int i)
     RG_ASSERT(!run.n || start + run.first == own->n_coming - 1);
     own->n_coming += run.n;
     rg_work_add_rows(s, i);
-    rg_step_batch_want_prompt(&s->rows, run.first, run.n);
+    rg_step_batch_want_prompt(&s->member->rows, run.first, run.n);
     rg_answer_want(s, i);
 }
 
 static void take_logits(rg_work_step *s, int thread, int i, float *logits)
 {
-    const rg_wanted *w = &s->rows.wanted[i];
+    const rg_wanted *w = &s->member->rows.wanted[i];
     rg_request *r = rg_work_request(s, w->span);
     prompt_part *own = r->part;
 
@@ -88,8 +88,8 @@ static void take_logits(rg_work_step *s, int thread, int i, float *logits)
         rg_answer_take_logits(s, thread, i, logits);
         return;
     }
-    const int32_t at = s->rows.index[s->rows.logit_rows[i]] + 1, k = r->params.n_prompt_tops;
-    if (!rg_draw_prompt_logprob(s->scratch, thread, logits, r->params.prompt[at], &own->logprobs[at], k,
+    const int32_t at = s->member->rows.index[s->member->rows.logit_rows[i]] + 1, k = r->params.n_prompt_tops;
+    if (!rg_draw_prompt_logprob(s->member->scratch, thread, logits, r->params.prompt[at], &own->logprobs[at], k,
                                 k ? own->tops + (size_t)at * (size_t)k : NULL))
         atomic_store(&r->not_finite, true);
 }

@@ -5,7 +5,7 @@ static void take_logits(void *arg, int thread, int i, float *logits)
 {
     rg_work_step *s = arg;
 
-    rg_work_request(s, s->rows.wanted[i].span)->work->take_logits(s, thread, i, logits);
+    rg_work_request(s, s->member->rows.wanted[i].span)->work->take_logits(s, thread, i, logits);
 }
 
 static void take_hidden(void *arg, int thread, int i, const float *rows, size_t stride)
@@ -13,7 +13,7 @@ static void take_hidden(void *arg, int thread, int i, const float *rows, size_t 
     (void)thread;
     rg_work_step *s = arg;
 
-    rg_work_request(s, s->rows.hidden_of[i])->work->take_hidden(s, i, rows, stride);
+    rg_work_request(s, s->member->rows.hidden_of[i])->work->take_hidden(s, i, rows, stride);
 }
 
 static void take_scores(void *arg, int thread, int i, const float *scores)
@@ -21,7 +21,7 @@ static void take_scores(void *arg, int thread, int i, const float *scores)
     (void)thread;
     rg_work_step *s = arg;
 
-    rg_work_request(s, s->rows.scores_of[i])->work->take_scores(s, i, scores);
+    rg_work_request(s, s->member->rows.scores_of[i])->work->take_scores(s, i, scores);
 }
 
 rg_sink rg_work_sink(rg_work_step *s)
@@ -33,9 +33,9 @@ void rg_work_add_rows(rg_work_step *s, int i)
 {
     const rg_planned *p = &s->plan[i];
 
-    rg_step_batch_add(&s->rows, s->states, p->request->samples[p->sample].seq, rg_request_tokens(p->request, p->sample),
-                      p->n_rows, rg_speculation_of(s->speculation, i));
-    rg_step_batch_pair(&s->rows, p->request->params.second);
+    rg_step_batch_add(&s->member->rows, s->member->states, p->request->samples[p->sample].seq,
+                      rg_request_tokens(p->request, p->sample), p->n_rows, rg_speculation_of(s->speculation, i));
+    rg_step_batch_pair(&s->member->rows, p->request->params.second);
 }
 
 /* True if a snapshot of recurrent state should be kept here. */
@@ -52,16 +52,16 @@ bool rg_work_commit_rows(rg_work_step *s, int i, bool (*take)(rg_work_step *s, i
     rg_request *r = p->request;
     rg_seq *q = r->samples[p->sample].seq;
     const int32_t *tokens = rg_request_tokens(r, p->sample);
-    const rg_span *span = &s->rows.spans[i];
+    const rg_span *span = &s->member->rows.spans[i];
 
-    rg_seq_advance(s->states, q, span->n_rows, span->n_draft, tokens);
+    rg_seq_advance(s->member->states, q, span->n_rows, span->n_draft, tokens);
     rg_request_note_prefilled(r, q->committed);
-    if (!q->scratch && wants_snapshot(s->states, r, q->committed))
-        (void)rg_seq_snapshot(s->states, q, tokens); /* without room no snapshot is kept */
+    if (!q->scratch && wants_snapshot(s->member->states, r, q->committed))
+        (void)rg_seq_snapshot(s->member->states, q, tokens); /* without room no snapshot is kept */
     if (!atomic_load(&r->not_finite) && take(s, i))
         return true;
     if (atomic_load(&r->not_finite)) /* maybe only as its ids were taken */
-        rg_seq_rollback(s->states, q, q->committed);
+        rg_seq_rollback(s->member->states, q, q->committed);
     else
         rg_speculation_note_features(s->speculation, p, i, span);
     return false;

@@ -2,20 +2,17 @@
 #ifndef RG_ENGINE_WORK_STEP_H
 #define RG_ENGINE_WORK_STEP_H
 
-#include "engine/draw.h"
+#include "engine/member.h"
 #include "engine/scheduler.h"
 #include "engine/speculation.h"
-#include "engine/step_batch.h"
 #include "engine/work/work.h"
 
 struct rg_work_step {
-    rg_states *states;          /* borrowed, */
-    rg_sample_scratch *scratch; /*   likewise, */
-    rg_speculation *speculation; /*  likewise; NULL: no answer is drafted for */
+    rg_member *member;           /* borrowed: the network, and the rows of the step; */
+    rg_speculation *speculation; /*   likewise; NULL: no answer is drafted for */
     rg_verify verify;
     rg_planned *plan;       /* [max_seqs], n_plan of this step: spans of the step */
     int n_plan;
-    rg_step_batch rows;
     rg_drawn *drawn;        /* [max_logits] by wanted row */
     rg_draw_guess *judged;  /* [max_logits] by the wanted row after a guess; NULL unless the verdict is typical */
     float **in_turn;        /* [max_logits] by wanted row: logits of an answer whose ids are drawn in turn, */

@@ -111,7 +111,7 @@ rg_work_shape rg_prompt_work_shape(const rg_params *p, const rg_request_model *m
     return (rg_work_shape){ .row = (size_t)p->n_prompt, .n_branches = 1, .n_ending = 1 };
 }
 
-bool rg_prompt_work_fits(const rg_request *r, const rg_work_host *host, double share, rg_error *err)
+bool rg_prompt_work_fits(const rg_request *r, const rg_work_place *host, double share, rg_error *err)
 {
     (void)share;
     return !r->is_scratch || r->params.n_prompt <= rg_states_most_scratch(host->states, host->max_rows) ||

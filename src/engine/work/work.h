@@ -43,10 +43,10 @@ typedef struct rg_work_rows {
 } rg_work_rows;
 
 /* Where a request is to run. */
-typedef struct rg_work_host {
+typedef struct rg_work_place {
     const rg_states *states;
     int32_t max_seqs, max_rows; /* sequences at once; rows of a step */
-} rg_work_host;
+} rg_work_place;
 
 struct rg_work {
     const char *name;
@@ -65,7 +65,7 @@ struct rg_work {
     /* The most state that the request may come to need. */
     rg_work_room (*most)(const rg_request *r);
     /* False and *err: it can never run there.  share: what `most` takes of all state.  NULL: it can. */
-    bool (*fits)(const rg_request *r, const rg_work_host *host, double share, rg_error *err);
+    bool (*fits)(const rg_request *r, const rg_work_place *host, double share, rg_error *err);
 
     /* ---- who runs ---- */
 
@@ -143,7 +143,7 @@ int32_t rg_rowwise_n_left(const rg_request *r, int i);
 
 bool rg_prompt_work_check(const rg_params *p, const rg_request_model *m, rg_error *err);
 rg_work_shape rg_prompt_work_shape(const rg_params *p, const rg_request_model *m);
-bool rg_prompt_work_fits(const rg_request *r, const rg_work_host *host, double share, rg_error *err);
+bool rg_prompt_work_fits(const rg_request *r, const rg_work_place *host, double share, rg_error *err);
 rg_work_room rg_prompt_work_room(const rg_request *r, int i);
 rg_work_rows rg_prompt_work_rows(const rg_request *r, int i);
 
