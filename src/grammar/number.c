@@ -6,7 +6,11 @@
 
 #include "grammar/json.h"
 
-enum { DIGITS = 15, LONG = 40 };
+enum {
+    DIGITS = 15,
+    LONG = 40,       /* of the whole part of a number without a bound */
+    MOST_WHOLE = 18, /* of an integer without a bound: every reader's integers of 64 bits hold them */
+};
 
 static uint32_t digit(rg_form *f, int from, int to)
 {
@@ -37,10 +41,11 @@ static uint32_t same_length(rg_form *f, const char *low, const char *high, uint3
                   high ? RG_SEQ(f, digit(f, b, b), same_length(f, NULL, high + 1, n - 1)) : RG_NEVER);
 }
 
-static uint32_t whole(rg_form *f, const char *low, const char *high)
+/* From low to high; high NULL: to the largest with `most` digits, or with LONG if low has more. */
+static uint32_t whole(rg_form *f, const char *low, const char *high, uint32_t most)
 {
     static const char smallest[] = "1000000000000000000000000000000000000000";
-    uint32_t n = (uint32_t)strlen(low), m = high ? (uint32_t)strlen(high) : LONG + 1;
+    uint32_t n = (uint32_t)strlen(low), m = high ? (uint32_t)strlen(high) : (n > most ? LONG : most) + 1;
     uint32_t longer = RG_NEVER;
 
     if (high && (n > m || (n == m && strcmp(low, high) > 0)))
@@ -117,7 +122,7 @@ static uint32_t magnitudes(rg_form *f, decimal low, decimal high)
             return RG_NEVER;
         next_whole(high.whole, false);
     }
-    return whole(f, low.is ? low.whole : "0", high.is ? high.whole : NULL);
+    return whole(f, low.is ? low.whole : "0", high.is ? high.whole : NULL, MOST_WHOLE);
 }
 
 static const decimal zero = { .is = true, .whole = "0" }, above_zero = { .is = true, .whole = "0", .exclusive = true };
@@ -254,7 +259,7 @@ static uint32_t between_wholes(rg_form *f, const char *low, const char *high)
         memset(most, '9', n);
         most[n] = 0;
         left = room_after(least);
-        made = RG_ALT(f, made, RG_SEQ(f, whole(f, n == from ? low : least, n == to ? high : most),
+        made = RG_ALT(f, made, RG_SEQ(f, whole(f, n == from ? low : least, n == to ? high : most, LONG),
                                       left ? point(f, digits(f, 1, left), true) : RG_EMPTY));
     }
     return made;
@@ -279,7 +284,7 @@ static uint32_t fractions(rg_form *f, decimal low, decimal high)
     }
     next_whole(from.whole, true);
     inner = high.is ? between_wholes(f, from.whole, to.whole)
-                    : RG_SEQ(f, whole(f, from.whole, NULL), point(f, digits(f, 1, DIGITS), true));
+                    : RG_SEQ(f, whole(f, from.whole, NULL, LONG), point(f, digits(f, 1, DIGITS), true));
     at_low = RG_SEQ(f, rg_form_str(f, low.whole), behind_low(f, &low));
     return RG_ALT(f, at_low, inner, at_high);
 }
@@ -294,7 +299,7 @@ static uint32_t any_number(rg_form *f)
     rg_set_add(&sign, '+', '+');
     rg_set_add(&sign, '-', '-');
     exponent = RG_SEQ(f, rg_form_set(f, &e), rg_form_opt(f, rg_form_set(f, &sign)), digits(f, 1, 3));
-    return RG_SEQ(f, rg_form_opt(f, rg_form_str(f, "-")), whole(f, "0", NULL), point(f, digits(f, 1, LONG), true),
+    return RG_SEQ(f, rg_form_opt(f, rg_form_str(f, "-")), whole(f, "0", NULL, LONG), point(f, digits(f, 1, LONG), true),
                   rg_form_opt(f, exponent));
 }
 

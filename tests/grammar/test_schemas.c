@@ -8,6 +8,12 @@ typedef struct schema_case {
 } schema_case;
 
 static const schema_case cases[] = {
+    { false, "{\"type\":\"integer\"}",
+      { "0", "999999999999999999", "-999999999999999999" },
+      { "01" } },
+    { false, "{\"type\":\"integer\",\"minimum\":3,\"maximum\":9223372036854775807}",
+      { "3", "9223372036854775807" },
+      { "2", "9223372036854775808" } },
     { false, "{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"}]}",
       { "0.5", "-2.25" },
       { "1", "0", "\"a\"" } },
@@ -230,6 +236,24 @@ static void keywords(void **state)
     free_words(&w);
 }
 
+/* An integer without a bound stays within 64 bits, though the schema allows any: a model that goes on writing digits
+ * would never end it, and readers could not read it. */
+static void unbound_integers_end(void **state)
+{
+    static const char *const schemas[] = { "{\"type\":\"integer\"}", "{\"type\":\"integer\",\"minimum\":-5}",
+                                           "{\"type\":\"integer\",\"exclusiveMaximum\":7000000000000000000}" };
+    static const char *const more[] = { "1000000000000000000", "1000000000000000000", "-1000000000000000000" };
+    words w = all_bytes();
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(schemas); i++) {
+        rg_grammar *g = compile_open(&w, schemas[i], false);
+        assert_false(accepts(g, more[i]));
+        rg_grammar_unref(g);
+    }
+    free_words(&w);
+}
+
 /* What closes an object that says nothing of other properties, and what leaves it open. */
 static void closed_and_open(void **state)
 {
@@ -291,6 +315,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keywords),
+        cmocka_unit_test(unbound_integers_end),
         cmocka_unit_test(closed_and_open),
         cmocka_unit_test(opposites_that_are_not_known),
     };
