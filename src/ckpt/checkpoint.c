@@ -42,7 +42,8 @@ static bool find_gguf(rg_checkpoint *c, unsigned flags, rg_error *err)
     return true;
 }
 
-rg_checkpoint *rg_checkpoint_open(const char *path, unsigned flags, rg_error *err)
+/* Without tensors and metadata. */
+static rg_checkpoint *new_checkpoint(const char *path, rg_error *err)
 {
     rg_checkpoint *c = rg_zalloc(sizeof *c);
 
@@ -54,21 +55,81 @@ rg_checkpoint *rg_checkpoint_open(const char *path, unsigned flags, rg_error *er
     c->names = rg_dict_new(64);
     if (!c->path || !c->keys || !c->names) {
         rg_fail_memory(err, strlen(path) + 1);
-        goto fail;
+        rg_checkpoint_close(c);
+        return NULL;
     }
     if (rg_path_look(path) == RG_PATH_NONE) {
         rg_fail(err, RG_E_IO, "%s: no such file or directory", path);
-        goto fail;
+        rg_checkpoint_close(c);
+        return NULL;
     }
-    if (!find_gguf(c, flags, err))
-        goto fail;
-    if (!(is_hf(c->path) ? rg_hf_read(c, flags, err) : rg_gguf_read(c, flags, err)))
-        goto fail;
     return c;
+}
 
-fail:
+rg_checkpoint *rg_checkpoint_open(const char *path, unsigned flags, rg_error *err)
+{
+    rg_checkpoint *c = new_checkpoint(path, err);
+
+    if (c && find_gguf(c, flags, err) && (is_hf(c->path) ? rg_hf_read(c, flags, err) : rg_gguf_read(c, flags, err)))
+        return c;
     rg_checkpoint_close(c);
     return NULL;
+}
+
+rg_checkpoint *rg_checkpoint_open_tensors(const char *path, rg_error *err)
+{
+    rg_checkpoint *c = new_checkpoint(path, err);
+
+    if (c)
+        c->kind = RG_CKPT_HF;
+    if (c && rg_safetensors_read(c, path, err))
+        return c;
+    rg_checkpoint_close(c);
+    return NULL;
+}
+
+rg_checkpoint *rg_checkpoint_of_values(const rg_checkpoint *from, const rg_values *values, int n, rg_error *err)
+{
+    rg_checkpoint *c = rg_zalloc(sizeof *c);
+    const float **at = rg_array((size_t)n, sizeof *at);
+    bool ok = (c && at) || rg_fail_memory(err, sizeof *c);
+
+    if (!ok) {
+        rg_free(c);
+        rg_free(at);
+        return NULL;
+    }
+    *c = (rg_checkpoint){ .kind = from->kind,
+                          .has_parts = from->has_parts,
+                          .lender = from,
+                          .keys = from->keys,
+                          .entries = from->entries,
+                          .n_entries = from->n_entries,
+                          .values = at };
+    c->arena.cap = RG_META_CAP;
+    c->path = rg_strdup(from->path);
+    c->dir = from->dir ? rg_strdup(from->dir) : NULL;
+    c->names = rg_dict_new(64);
+    ok = (c->path && c->names && (c->dir || !from->dir)) || rg_fail_memory(err, strlen(from->path));
+    for (int i = 0; ok && i < n; i++) {
+        rg_tensor t = { .name = values[i].name,
+                        .type = RG_F32,
+                        .n_dims = values[i].n_dims,
+                        .offset = (uint64_t)i,
+                        .file = RG_FILE_MEMORY };
+
+        memcpy(t.shape, values[i].shape, sizeof t.shape);
+        for (int k = t.n_dims; k < RG_MAX_DIMS; k++)
+            t.shape[k] = 1;
+        t.bytes = (uint64_t)rg_tensor_count(&t) * sizeof(float);
+        at[i] = values[i].at;
+        ok = rg_ckpt_add_tensor(c, &t, err);
+    }
+    if (!ok) {
+        rg_checkpoint_close(c);
+        return NULL;
+    }
+    return c;
 }
 
 void rg_checkpoint_close(rg_checkpoint *c)
@@ -77,9 +138,12 @@ void rg_checkpoint_close(rg_checkpoint *c)
         return;
     for (int i = 0; i < c->n_files; i++)
         rg_file_close(c->files[i]);
-    rg_dict_free(c->keys);
+    if (!c->lender) {
+        rg_dict_free(c->keys);
+        rg_free(c->entries);
+    }
     rg_dict_free(c->names);
-    rg_free(c->entries);
+    rg_free((void *)(uintptr_t)c->values);
     rg_free(c->tensors);
     rg_free(c->made);
     rg_arena_fini(&c->arena);
@@ -194,8 +258,9 @@ bool rg_checkpoint_has_parts(const rg_checkpoint *c)
 
 bool rg_tensor_is_of_other_part(const rg_checkpoint *c, const rg_tensor *t)
 {
-    static const char *const parts[] = { "vision_tower.", "vision_model.", "visual.",         "audio_tower.",
-                                         "embed_vision.", "embed_audio.",  "multi_modal_projector." };
+    static const char *const parts[] = { "vision_tower.",         "vision_model.", "visual.",
+                                         "audio_tower.",          "embed_vision.", "embed_audio.",
+                                         "multi_modal_projector." };
     const char *name = strncmp(t->name, "model.", 6) ? t->name : t->name + 6;
     bool yes = false;
 
@@ -230,6 +295,10 @@ bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, v
                        (unsigned long long)from, (unsigned long long)(from + n), t->name, (unsigned long long)t->bytes);
     if (t->file == RG_FILE_MADE)
         return read_made(c, t, from, to, n, err);
+    if (t->file == RG_FILE_MEMORY) {
+        memcpy(to, (const uint8_t *)c->values[t->offset] + from, n);
+        return true;
+    }
     return rg_file_read(c->files[t->file], t->offset + from, to, n, err);
 }
 

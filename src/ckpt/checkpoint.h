@@ -22,7 +22,22 @@ typedef enum rg_ckpt_kind { RG_CKPT_GGUF, RG_CKPT_HF } rg_ckpt_kind;
 typedef enum rg_ckpt_flags { RG_CKPT_DEFAULT = 0, RG_CKPT_NO_WEIGHTS = 1, RG_CKPT_ADAPTER = 2 } rg_ckpt_flags;
 
 rg_checkpoint *rg_checkpoint_open(const char *path, unsigned flags, rg_error *err);
+/* The tensors of one safetensors file, whatever lies beside it: batches, gradients. */
+rg_checkpoint *rg_checkpoint_open_tensors(const char *path, rg_error *err);
 void rg_checkpoint_close(rg_checkpoint *c); /* NULL is fine */
+
+/* A tensor of f32 in the caller's memory. */
+typedef struct rg_values {
+    const char *name;
+    int n_dims;
+    int64_t shape[RG_MAX_DIMS];
+    float *at;
+} rg_values;
+
+/* A checkpoint with the metadata and side files of `from` and these tensors in place of its own.  All of it is
+ * borrowed: `from`, names and values outlive it, and values may change between reads.  NULL and *err: no memory, or a
+ * name stands twice. */
+rg_checkpoint *rg_checkpoint_of_values(const rg_checkpoint *from, const rg_values *values, int n, rg_error *err);
 
 rg_ckpt_kind rg_checkpoint_kind(const rg_checkpoint *c);
 bool rg_checkpoint_is_adapter(const rg_checkpoint *c); /* and no model */
@@ -34,8 +49,8 @@ bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err
 
 /* ---- tensors ---- */
 int rg_checkpoint_n_tensors(const rg_checkpoint *c);
-const rg_tensor *rg_checkpoint_tensor(const rg_checkpoint *c, int i);           /* in file order */
-const rg_tensor *rg_checkpoint_find(const rg_checkpoint *c, const char *name);  /* NULL: none */
+const rg_tensor *rg_checkpoint_tensor(const rg_checkpoint *c, int i);          /* in file order */
+const rg_tensor *rg_checkpoint_find(const rg_checkpoint *c, const char *name); /* NULL: none */
 
 /* ---- models of several parts ----
  *
@@ -48,8 +63,8 @@ bool rg_checkpoint_has_parts(const rg_checkpoint *c);
 bool rg_tensor_is_of_other_part(const rg_checkpoint *c, const rg_tensor *t);
 
 /* Bytes [from, from + n) of a tensor. */
-bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, void *to, size_t n, rg_error *err)
-    RG_MUST_CHECK;
+bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, void *to, size_t n,
+                    rg_error *err) RG_MUST_CHECK;
 
 /* What a person should know of how a tensor of codes is read, in a few words: its columns have an order, or why it is
  * f32; NULL: nothing. */
@@ -60,9 +75,16 @@ const char *rg_tensor_note(const rg_checkpoint *c, const rg_tensor *t);
  * A key of config.json is its path with dots ("rope_parameters.factor"), arrays by number ("layer_types.3"); a key of
  * GGUF is itself ("general.name"), its array elements likewise ("tokenizer.ggml.tokens.17" works but is slow: use
  * rg_meta_array).  Reading a key marks it as understood, so that keys that were never read can be reported. */
-typedef enum rg_meta_type { RG_META_NONE, RG_META_NULL, RG_META_BOOL, RG_META_INT, RG_META_FLOAT, RG_META_STRING,
-                            RG_META_ARRAY,
-                            RG_META_OBJECT } rg_meta_type;
+typedef enum rg_meta_type {
+    RG_META_NONE,
+    RG_META_NULL,
+    RG_META_BOOL,
+    RG_META_INT,
+    RG_META_FLOAT,
+    RG_META_STRING,
+    RG_META_ARRAY,
+    RG_META_OBJECT
+} rg_meta_type;
 
 rg_meta_type rg_meta_type_of(const rg_checkpoint *c, const char *key); /* marks nothing */
 
@@ -71,7 +93,7 @@ int rg_meta_int(const rg_checkpoint *c, const char *key, int64_t min, int64_t ma
 int rg_meta_float(const rg_checkpoint *c, const char *key, double *out, rg_error *err); /* finite; an int will do */
 int rg_meta_bool(const rg_checkpoint *c, const char *key, bool *out, rg_error *err);
 int rg_meta_string(const rg_checkpoint *c, const char *key, const char **out, rg_error *err); /* valid until close */
-int rg_meta_length(const rg_checkpoint *c, const char *key, size_t *n, rg_error *err);       /* of an array */
+int rg_meta_length(const rg_checkpoint *c, const char *key, size_t *n, rg_error *err);        /* of an array */
 
 /* Arrays whole.  Strings may hold NULs and bytes that are not UTF-8. */
 int rg_meta_strings(const rg_checkpoint *c, const char *key, const rg_string **out, size_t *n, rg_error *err);

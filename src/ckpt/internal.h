@@ -81,6 +81,8 @@ struct rg_checkpoint {
     rg_file *files[RG_FILES_CAP];
     int n_files;
     rg_made *made;
+    const rg_checkpoint *lender;    /* whose metadata and texts this one borrows; NULL: they are its own */
+    const float *const *values;     /* of its tensors in memory, by number */
 };
 
 /* Append an entry; the key and all that e points to are in the arena.  Refuses a key that is there already. */

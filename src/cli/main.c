@@ -22,6 +22,7 @@
     COMMAND(tokenize)                                                                                                  \
     COMMAND(render)                                                                                                    \
     COMMAND(logits)                                                                                                    \
+    COMMAND(grad)                                                                                                      \
     COMMAND(eval)                                                                                                      \
     COMMAND(quantize)                                                                                                  \
     COMMAND(shrink)                                                                                                    \

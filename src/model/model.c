@@ -50,10 +50,13 @@ static bool make_ropes(rg_model *m, rg_error *err)
         const rg_rope_config *r = &c->ropes[i];
 
         for (int v = 0; v < rg_rope_variants(r); v++, at += r->dim / 2) {
-            m->ropes[i][v] = (rg_rope){ .n_variants = rg_rope_variants(r), .n_pairs = r->dim / 2, .inv_freq = at,
+            m->ropes[i][v] = (rg_rope){ .n_variants = rg_rope_variants(r),
+                                        .n_pairs = r->dim / 2,
+                                        .inv_freq = at,
                                         .interleaved = r->interleaved,
                                         .original = r->type == RG_ROPE_DYNAMIC ? (int)r->original_max_seq_len : 0,
-                                        .theta = r->theta, .stretch = r->factor };
+                                        .theta = r->theta,
+                                        .stretch = r->factor };
             rg_rope_frequencies(r, v, tensor_factors(m, r, v), at, &m->ropes[i][v].factor);
         }
     }
@@ -86,8 +89,11 @@ static bool make_layers(rg_model *m, rg_error *err)
     for (int i = 0; i < c->n_layers; i++) {
         int rope = c->layer[i].rope;
 
-        m->layers[i] = (rg_layer){ .c = c, .index = i, .kv = m->keep[i].kv.group >= 0 ? &m->keep[i].kv : NULL,
-                                   .sight = &m->keep[i].sight, .buffer = m->keep[i].buffer,
+        m->layers[i] = (rg_layer){ .c = c,
+                                   .index = i,
+                                   .kv = m->keep[i].kv.group >= 0 ? &m->keep[i].kv : NULL,
+                                   .sight = &m->keep[i].sight,
+                                   .buffer = m->keep[i].buffer,
                                    .rope = rope >= 0 && rope < c->n_ropes ? m->ropes[rope] : NULL,
                                    .second_rope = rope >= 0 && rope + 1 < c->n_ropes ? m->ropes[rope + 1] : NULL };
     }
@@ -178,9 +184,11 @@ static bool check_deltas(const rg_model *m, rg_error *err)
 {
     const int32_t zero = 0;
     const rg_span span = { .n_rows = 1, .adapter = 0 };
-    const rg_batch batch = { .n_rows = 1, .n_spans = 1, .spans = &span, .logit_rows = &zero,
-                             .n_logits = rg_config_has_logits(&m->config) };
-    delta_finder d = { .reader = { .run = find_deltas }, .weights = &m->weights,
+    const rg_batch batch = {
+        .n_rows = 1, .n_spans = 1, .spans = &span, .logit_rows = &zero, .n_logits = rg_config_has_logits(&m->config)
+    };
+    delta_finder d = { .reader = { .run = find_deltas },
+                       .weights = &m->weights,
                        .added = rg_array((size_t)m->weights.n, sizeof *d.added) };
     rg_fwd *f = rg_alloc(sizeof *f);
     rg_counter counter;
@@ -259,11 +267,11 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
         return rg_fail_memory(err, sizeof *m), NULL;
     const rg_checkpoint *declared = o->random_weights ? NULL : ckpt;
 
-    if ((o->target ? rg_config_read_draft(&m->config, ckpt, &o->target->config, o->mtp, err) &&
-                         read_target_ids(m, ckpt, err)
-                   : rg_config_read(&m->config, ckpt, err)) &&
-        rg_weights_declare(&m->weights, &m->config, declared, o->declared_type, err) &&
-        mark_sparse(m, ckpt, o, err) && (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) &&
+    if ((o->target
+             ? rg_config_read_draft(&m->config, ckpt, &o->target->config, o->mtp, err) && read_target_ids(m, ckpt, err)
+             : rg_config_read(&m->config, ckpt, err)) &&
+        rg_weights_declare(&m->weights, &m->config, declared, o->declared_type, err) && mark_sparse(m, ckpt, o, err) &&
+        (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) &&
         (o->declare_only || o->layers_apart || rg_dense_open(&m->dense, &m->config.embedding, ckpt, err)) &&
         add_adapters(m, o, err) && take_notes(m, ckpt, o, err))
         return m;
@@ -310,14 +318,6 @@ rg_expert_reads rg_model_expert_reads(const rg_model *m)
 
 /* ---- the text of a step ------------------------------------------------------------------------------------------ */
 
-static void embed(const rg_model *m, rg_fwd *f, rg_act *x)
-{
-    if (m->config.arch->embed)
-        m->config.arch->embed(f, &m->outer, x);
-    else
-        rg_embed(f, x, m->outer.w[W_EMBED_TOKENS], (float)m->config.embed_scale);
-}
-
 static void norm(const rg_model *m, rg_fwd *f, rg_act *y, const rg_act *x)
 {
     if (m->config.arch->norm)
@@ -341,27 +341,65 @@ static void head(const rg_model *m, rg_fwd *f, rg_act *logits, const rg_act *h)
         rg_softcap(f, logits, m->config.logit_softcap);
 }
 
+rg_act *rg_model_embed(const rg_model *m, rg_fwd *f)
+{
+    const rg_arch *arch = m->config.arch;
+    rg_act *x = rg_act_new(f, "hidden", rg_model_width(m));
+
+    f->layer = -1;
+    if (arch->embed)
+        arch->embed(f, &m->outer, x);
+    else
+        rg_embed(f, x, m->outer.w[W_EMBED_TOKENS], (float)m->config.embed_scale);
+    return x;
+}
+
+int rg_model_width(const rg_model *m)
+{
+    return m->config.arch->width ? m->config.arch->width(&m->config) : m->config.dim;
+}
+
+void rg_model_layer(const rg_model *m, rg_fwd *f, int i, rg_act *x)
+{
+    const rg_arch *arch = m->config.arch;
+    const int mark = rg_act_mark(f);
+
+    f->layer = i;
+    rg_note(f, arch->shown ? arch->shown(f, &m->outer, x) : x);
+    rg_layer_kind_of(&m->config, i)->block(f, &m->layers[i], x);
+    rg_act_release(f, mark);
+    f->layer = -1;
+}
+
+/* What the head makes of rows that were normed. */
+static rg_act *logits_of(const rg_model *m, rg_fwd *f, const rg_act *h)
+{
+    rg_act *logits = rg_act_rows(f, "logits", h->rows, m->config.vocab_size);
+
+    rg_note(f, h);
+    head(m, f, logits, h);
+    return logits;
+}
+
+rg_act *rg_model_logits(const rg_model *m, rg_fwd *f, rg_act *rows)
+{
+    rg_act *h = rows->cols == m->config.dim ? rows : rg_act_rows(f, "head_normed", rows->rows, m->config.dim);
+
+    norm(m, f, h, rows);
+    return logits_of(m, f, h);
+}
+
 rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
 {
     const rg_config *c = &m->config;
-    const rg_arch *arch = c->arch;
     const rg_batch *b = f->batch;
     rg_outputs out = { 0 };
-    rg_act *x = rg_act_new(f, "hidden", arch->width ? arch->width(c) : c->dim);
-    bool same_width = x->cols == c->dim;
+    rg_act *x = rg_model_embed(m, f);
 
-    f->layer = -1;
-    embed(m, f, x);
-    for (int i = 0; i < c->n_layers; i++) {
-        int mark = rg_act_mark(f);
-        f->layer = i;
-        rg_note(f, arch->shown ? arch->shown(f, &m->outer, x) : x);
-        rg_layer_kind_of(c, i)->block(f, &m->layers[i], x);
-        rg_act_release(f, mark);
-    }
-    f->layer = -1;
+    for (int i = 0; i < c->n_layers; i++)
+        rg_model_layer(m, f, i, x);
     if (b->n_hidden || b->n_scores) { /* rows are normed independently, so norm all of them, in place if possible */
-        out.hidden = same_width ? x : rg_act_new(f, "normed", c->dim);
+        out.hidden = x->cols == c->dim ? x : rg_act_new(f, "normed", c->dim);
         norm(m, f, out.hidden, x);
         x = out.hidden;
         if (!b->n_logits)
@@ -372,18 +410,12 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
 
         out.scores = rg_act_rows(f, "scores", b->n_scores, c->n_labels);
         rg_mean_rows(f, pooled, x);
-        arch->score(f, &m->outer, out.scores, pooled);
+        c->arch->score(f, &m->outer, out.scores, pooled);
     }
     if (!b->n_logits)
         return out;
-    rg_act *rows = rg_act_rows(f, "head_in", b->n_logits, x->cols), *h = rows;
+    rg_act *rows = rg_act_rows(f, "head_in", b->n_logits, x->cols);
     rg_gather(f, rows, x);
-    if (!out.hidden) {
-        h = same_width ? rows : rg_act_rows(f, "head_normed", b->n_logits, c->dim);
-        norm(m, f, h, rows);
-    }
-    out.logits = rg_act_rows(f, "logits", b->n_logits, c->vocab_size);
-    rg_note(f, h);
-    head(m, f, out.logits, h);
+    out.logits = out.hidden ? logits_of(m, f, rows) : rg_model_logits(m, f, rows);
     return out;
 }

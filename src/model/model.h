@@ -67,6 +67,13 @@ rg_expert_reads rg_model_expert_reads(const rg_model *m);
 
 /* The model's text: one step through a reader. */
 rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f);
+/* And its parts, for who computes them one by one: the model's stream x [rows, rg_model_width] from the embedding
+ * (activations that layers share are made here too); a layer, in place; logits of rows of the stream, which it may
+ * overwrite. */
+rg_act *rg_model_embed(const rg_model *m, rg_fwd *f);
+void rg_model_layer(const rg_model *m, rg_fwd *f, int i, rg_act *x);
+rg_act *rg_model_logits(const rg_model *m, rg_fwd *f, rg_act *rows);
+int rg_model_width(const rg_model *m);
 
 /* ---- a runner that computes on this machine ---- */
 
@@ -83,6 +90,9 @@ typedef struct rg_runner_options {
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner); /* a reader around the computing one; may be NULL */
     void *wrap_arg;
 } rg_runner_options;
+
+/* The sizes of a lane that computes steps of the model, whose sequences are no longer than max_seq_len. */
+rg_reader_sizes rg_model_reader_sizes(const rg_model *m, const rg_runner_options *o, int max_seq_len);
 
 /* The model is borrowed.  NULL and *err if the state does not fit a single sequence, or no memory. */
 rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err);

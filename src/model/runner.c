@@ -69,8 +69,13 @@ static bool measure_activations(model_runner *r, rg_error *err)
     int32_t *zeros = rg_array(n, 6 * sizeof *zeros);
     rg_span span = { .n_rows = r->o.max_rows, .adapter = r->m->adapters.n ? 0 : -1 };
     bool ok = zeros || rg_fail_memory(err, n * 6 * sizeof *zeros);
-    rg_batch batch = { .n_rows = r->o.max_rows, .n_spans = 1, .spans = &span, .token = zeros, .index = zeros,
-                       .n_logits = rg_config_has_logits(&r->m->config) ? r->o.max_logits : 0, .logit_rows = zeros };
+    rg_batch batch = { .n_rows = r->o.max_rows,
+                       .n_spans = 1,
+                       .spans = &span,
+                       .token = zeros,
+                       .index = zeros,
+                       .n_logits = rg_config_has_logits(&r->m->config) ? r->o.max_logits : 0,
+                       .logit_rows = zeros };
 
     if (ok) {
         batch.kv_end = zeros + n;
@@ -178,31 +183,31 @@ static void add_matrix(rg_reader_sizes *s, const rg_weight *w)
         s->max_folded = max_of(s->max_folded, (int)w->cols);
 }
 
-static rg_reader_sizes reader_sizes(const model_runner *r)
+rg_reader_sizes rg_model_reader_sizes(const rg_model *m, const rg_runner_options *o, int max_seq_len)
 {
-    const rg_config *c = &r->m->config;
-    rg_reader_sizes s = { .max_rows = max_of(r->o.max_rows, max_of(r->o.max_logits, c->n_labels ? r->o.max_seqs : 0)),
-                       .n_threads = r->o.n_threads,
-                       .max_experts = c->routing.n_experts,
-                       .max_experts_used = c->routing.n_used,
-                       .max_heads = c->n_heads,
-                       .max_keys = r->base.max_seq_len,
-                       .max_rank = r->m->adapters.max_rank,
-                       .n_nodes = r->o.n_nodes,
-                       .weights = r->m->weights.all,
-                       .n_weights = r->m->weights.n };
+    const rg_config *c = &m->config;
+    rg_reader_sizes s = { .max_rows = max_of(o->max_rows, max_of(o->max_logits, c->n_labels ? o->max_seqs : 0)),
+                          .n_threads = o->n_threads,
+                          .max_experts = c->routing.n_experts,
+                          .max_experts_used = c->routing.n_used,
+                          .max_heads = c->n_heads,
+                          .max_keys = max_seq_len,
+                          .max_rank = m->adapters.max_rank,
+                          .n_nodes = o->n_nodes,
+                          .weights = m->weights.all,
+                          .n_weights = m->weights.n };
 
     for (int i = 0; i < W_COUNT; i++) /* some may be another model's */
-        if (r->m->outer.w[i])
-            add_matrix(&s, r->m->outer.w[i]);
-    for (int i = 0; i < r->m->weights.n; i++)
-        if (!r->m->weights.all[i].vec)
-            add_matrix(&s, &r->m->weights.all[i]);
-    for (int i = 0; i < r->m->adapters.n_placed; i++)
-        if (r->m->adapters.placed[i]->is_folded)
-            s.max_folded = max_of(s.max_folded, (int)r->m->adapters.placed[i]->cols);
+        if (m->outer.w[i])
+            add_matrix(&s, m->outer.w[i]);
+    for (int i = 0; i < m->weights.n; i++)
+        if (!m->weights.all[i].vec)
+            add_matrix(&s, &m->weights.all[i]);
+    for (int i = 0; i < m->adapters.n_placed; i++)
+        if (m->adapters.placed[i]->is_folded)
+            s.max_folded = max_of(s.max_folded, (int)m->adapters.placed[i]->cols);
     for (int i = 0; i < c->n_layers; i++)
-        s.max_head_dim = max_of(s.max_head_dim, max_of(r->m->keep[i].kv.k_dim, r->m->keep[i].kv.v_dim));
+        s.max_head_dim = max_of(s.max_head_dim, max_of(m->keep[i].kv.k_dim, m->keep[i].kv.v_dim));
     for (int i = 0; i < c->n_ropes; i++) /* layers may rotate heads without keeping K/V */
         s.max_head_dim = max_of(s.max_head_dim, c->ropes[i].dim);
     return s;
@@ -233,7 +238,9 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     if (!r->base.store)
         goto fail;
     r->pool = o->pool ? o->pool : rg_pool_new(o->n_threads, err);
-    rg_lane_options lane = { .sizes = reader_sizes(r), .activation_bytes = r->base.activation_bytes, .pool = r->pool };
+    rg_lane_options lane = { .sizes = rg_model_reader_sizes(r->m, &r->o, r->base.max_seq_len),
+                             .activation_bytes = r->base.activation_bytes,
+                             .pool = r->pool };
     r->lane = r->pool ? o->backend->open(o->backend, &lane, err) : NULL;
     if (!r->lane)
         goto fail;

@@ -89,6 +89,16 @@ typedef struct rg_lane {
     const rg_reader *reader; /* the one that computes */
 } rg_lane;
 
+/* ---- for who computes in the host's memory (ops/back) ---- */
+
+/* y[r, 16 i + j] = the sum over k of x[r, k] panel i [k][j], for m rows of x: the exact product of f32. */
+typedef struct rg_host_product {
+    const float *x, *panels; /* panels: [n_panels] of [cols][16], panel_floats apart; both aligned to 64 bytes */
+    float *y;
+    size_t ldx, ldy, panel_floats;
+    int m, n_panels, cols;
+} rg_host_product;
+
 /* ---- the record -------------------------------------------------------------------------------------------------- */
 
 /* Kinds of arithmetic of products. */
@@ -151,6 +161,10 @@ struct rg_backend {
     bool (*image_save)(const rg_placed *w, int64_t mat, rg_image_take *take, void *arg, rg_error *err);
     bool (*image_load)(rg_placed *w, int64_t mat, rg_image_fill *fill, void *arg, rg_error *err);
     const rg_paging *paging; /* matrices that stay in a file; NULL: they cannot */
+
+    /* Of the host's memory, by the calling thread. */
+    void (*host_multiply)(const rg_backend *b, const rg_host_product *p);
+    void (*host_activate)(const rg_backend *b, rg_activation act, float *y, const float *x, size_t n); /* y = act(x) */
 
     /* For measuring.  About n multiply-adds of a kind from registers, by one thread; returns how many were done; 0: it
      * has no such arithmetic.  Read n bytes of the host's memory as fast as it goes; returns a number that depends on

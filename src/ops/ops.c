@@ -488,7 +488,7 @@ void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, cons
 {
     const int mark = rg_act_mark(f);
 
-    if (has_deltas(f, gate) || has_deltas(f, up) || !read_alike(gate, up)) {
+    if (f->apart || has_deltas(f, gate) || has_deltas(f, up) || !read_alike(gate, up)) {
         gated_apart(f, y, x, (const rg_weight *[3]){ gate, up }, (const rg_weight *[3]){ b_gate, b_up }, act);
         return;
     }

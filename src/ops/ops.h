@@ -234,6 +234,7 @@ struct rg_fwd {
     bool exact;            /* recipe: exact, else fast where the weight has one */
     bool llm_int8;         /* fast is LLM.int8() where it is int8 otherwise */
     int layer;             /* being computed; -1 outside the layers */
+    bool apart;            /* operations that stand for several are run one by one: for who tapes them */
     bool guessing;         /* what is computed now serves a guess alone: nothing for who looks at values */
     int thread, n_threads; /* that run the text */
     int n_known; /* activations that the reader at the bottom has met: those from this number on are new to it.  It

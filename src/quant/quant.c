@@ -42,6 +42,10 @@
 #include "quant/q8_0.h"
 #include "quant/tq1_0.h"
 #include "quant/tq2_0.h"
+#include "quant/truth.h"
+#include "quant/u16.h"
+#include "quant/u32.h"
+#include "quant/u64.h"
 #include "quant/u8.h"
 #include "quant/zero_point.h"
 

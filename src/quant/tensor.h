@@ -4,7 +4,7 @@
 
 #include "quant/quant.h"
 
-enum { RG_MAX_DIMS = 4, RG_FILE_MADE = -1 };
+enum { RG_MAX_DIMS = 4, RG_FILE_MADE = -1, RG_FILE_MEMORY = -2 };
 
 typedef struct rg_tensor {
     const char *name;
@@ -14,7 +14,8 @@ typedef struct rg_tensor {
     uint64_t offset;            /* of its first byte in its file */
     uint64_t bytes;
     int file;                   /* which file of a sharded checkpoint; RG_FILE_MADE: made of others, of which offset
-                                 *   says which: always [rows, cols] */
+                                 *   says which: always [rows, cols]; RG_FILE_MEMORY: values of the caller's, of
+                                 *   which it says which */
     const int32_t *order;       /* [cols] the column that stands at each place of a stored row; NULL: place k has column
                                  *   k.  Owned by the checkpoint */
 } rg_tensor;

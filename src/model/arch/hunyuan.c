@@ -19,7 +19,11 @@ enum { DENSE, EXPERTS }; /* kinds of layer */
 enum { W_QUERY_NORM = W_OWN, W_KEY_NORM };
 
 static const rg_key keys[] = {
-    KEYS_GQA(2048, 32, 0, 0), KEY_FFN(11008), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
+    KEYS_GQA(2048, 32, 0, 0),
+    KEY_FFN(11008),
+    KEY_RMS_EPS(1e-5),
+    KEY_TIED(0),
+    KEY_ATTN_BIAS(0),
     { offsetof(rg_config, routing.n_experts), KEY_INT, "num_experts", NULL, 1 },
     { offsetof(rg_config, n_shared_experts), KEY_INT, "num_shared_expert", NULL, 1 },
     { RG_OWN_AT(settings, qk_norm), KEY_BOOL, "use_qk_norm", NULL, 0 },
@@ -27,8 +31,14 @@ static const rg_key keys[] = {
 
 /* capacity_factor and the like are of training: where one expert is chosen, none drops rows. */
 static const char *const harmless[] = {
-    HUNYUAN_HARMLESS, "pad_id", "enable_lm_head_fp32", "enable_moe_fp32_combine", "capacity_factor", "moe_drop_tokens",
-    "moe_random_routing_dropped_token", NULL,
+    HUNYUAN_HARMLESS,
+    "pad_id",
+    "enable_lm_head_fp32",
+    "enable_moe_fp32_combine",
+    "capacity_factor",
+    "moe_drop_tokens",
+    "moe_random_routing_dropped_token",
+    NULL,
 };
 
 /* A number that the published files have once, or for each layer. */
@@ -89,7 +99,7 @@ static bool when_qk_norm(const rg_config *c, int layer)
 }
 
 /* What q is multiplied by: the weights of its norm and of the norm of k. */
-static bool derive_q_norm(const rg_config *c, int layer, const rg_weight *const w[], float *dst, rg_error *err)
+bool derive_q_norm(const rg_config *c, int layer, const rg_weight *const w[], float *dst, rg_error *err)
 {
     (void)layer, (void)err;
     for (int i = 0; i < c->head_dim; i++)
@@ -97,13 +107,28 @@ static bool derive_q_norm(const rg_config *c, int layer, const rg_weight *const 
     return true;
 }
 
+bool derive_q_norm_back(const rg_config *c, int layer, const rg_weight *const w[], const float *d_dst,
+                        float *const d_w[], rg_error *err)
+{
+    (void)layer, (void)err;
+    for (int i = 0; i < c->head_dim; i++) {
+        if (d_w[W_QUERY_NORM])
+            d_w[W_QUERY_NORM][i] += d_dst[i] * w[W_KEY_NORM]->vec[i];
+        if (d_w[W_KEY_NORM])
+            d_w[W_KEY_NORM][i] += d_dst[i] * w[W_QUERY_NORM]->vec[i];
+    }
+    return true;
+}
+
 static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 
 #define WEIGHTS_ATTENTION                                                                                              \
     WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES),                                                                       \
-    { W_QUERY_NORM, "self_attn.query_layernorm", NULL, { HEAD_DIM }, .when = when_qk_norm },                           \
-    { W_KEY_NORM, "self_attn.key_layernorm", NULL, { HEAD_DIM }, .when = when_qk_norm },                               \
-    { W_Q_NORM, "self_attn.qk_layernorm", NULL, { HEAD_DIM }, .when = when_qk_norm, .derive = derive_q_norm }
+        { W_QUERY_NORM, "self_attn.query_layernorm", NULL, { HEAD_DIM }, .when = when_qk_norm },                       \
+        { W_KEY_NORM, "self_attn.key_layernorm", NULL, { HEAD_DIM }, .when = when_qk_norm },                           \
+    {                                                                                                                  \
+        W_Q_NORM, "self_attn.qk_layernorm", NULL, { HEAD_DIM }, .when = when_qk_norm, .derive = derive_q_norm          \
+    }
 
 static const rg_weight_spec dense_weights[] = { WEIGHTS_ATTENTION, WEIGHTS_MLP, { 0 } };
 
@@ -120,7 +145,15 @@ static const rg_layer_kind kinds[] = {
 };
 
 const rg_arch rg_arch_hunyuan = {
-    .hf_name = "HunYuanForCausalLM", .hf_type = "hunyuan", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .hf_name = "HunYuanForCausalLM",
+    .hf_type = "hunyuan",
+    .hf_prefix = "model.layers.",
+    .keys = keys,
+    .n_keys = RG_LEN(keys),
+    .own_bytes = sizeof(settings),
+    .finish = finish,
+    .harmless = harmless,
+    .weights = weights,
+    .kinds = kinds,
+    .n_kinds = RG_LEN(kinds),
 };

@@ -2,6 +2,7 @@
 #ifndef RG_MODEL_ARCH_S4_H
 #define RG_MODEL_ARCH_S4_H
 
+#include "model/arch/backs.h"
 #include "model/arch/parts.h"
 
 typedef struct s4_settings {
@@ -17,5 +18,6 @@ enum {
 /* The modes of rg_state_space, from A, dt, C and, of the full form, B and P.  A stored C that was multiplied by
  * I - A^l_kernel, A discrete, is freed of that. */
 rg_derive_fn s4_modes;
+rg_derive_back_fn s4_modes_back;
 
 #endif

@@ -25,16 +25,23 @@ typedef struct channel {
     const rg_weight *const *w;
     int at, n; /* which; modes */
     cplx (*mode)[MODE_PARTS];
+    const float *moved; /* a parameter that counts as `by` more: for derivatives */
+    double by;
 } channel;
 
-static cplx pair(const float *v, size_t i)
+static double number(const channel *c, const float *v, size_t i)
 {
-    return (double)v[2 * i] + (double)v[2 * i + 1] * I;
+    return (double)v[i] + (v + i == c->moved ? c->by : 0);
+}
+
+static cplx pair(const channel *c, const float *v, size_t i)
+{
+    return number(c, v, 2 * i) + number(c, v, 2 * i + 1) * I;
 }
 
 static double dt_of(const channel *c)
 {
-    return exp((double)c->w[W_S4_LOG_DT]->vec[c->at]);
+    return exp(number(c, c->w[W_S4_LOG_DT]->vec, (size_t)c->at));
 }
 
 static void make_diagonal(const channel *c)
@@ -44,11 +51,12 @@ static void make_diagonal(const channel *c)
     const double dt = dt_of(c);
 
     for (int k = 0; k < c->n; k++) {
-        cplx a = -exp((double)re[k]) + (double)im[k] * I, d = 1 / (1 - dt / 2 * a), *m = c->mode[k];
+        const size_t i = (size_t)k;
+        cplx a = -exp(number(c, re, i)) + number(c, im, i) * I, d = 1 / (1 - dt / 2 * a), *m = c->mode[k];
 
         m[MODE_E] = c->s->bilinear ? (1 + dt / 2 * a) * d : cexp(dt * a);
         m[MODE_B] = c->s->bilinear ? dt * d : (m[MODE_E] - 1) / a;
-        m[MODE_C] = pair(c->w[W_S4_C]->vec, first + (size_t)k);
+        m[MODE_C] = pair(c, c->w[W_S4_C]->vec, first + i);
     }
 }
 
@@ -62,15 +70,15 @@ static void make_full(const channel *c)
 
     for (int k = 0; k < c->n; k++) {
         const size_t i = first + (size_t)k;
-        cplx a = -exp((double)re[i]) - (double)im[i] * I, d = 1 / (1 - dt / 2 * a), *m = c->mode[k];
+        cplx a = -exp(number(c, re, i)) - number(c, im, i) * I, d = 1 / (1 - dt / 2 * a), *m = c->mode[k];
 
         m[MODE_E] = (1 + dt / 2 * a) * d;
-        m[MODE_B] = d * pair(b, i);
-        m[MODE_C] = pair(c->w[W_S4_C]->vec, (size_t)c->at * (size_t)c->n + (size_t)k);
-        m[MODE_R] = conj(root * pair(p, i)) * d;
-        m[MODE_F] = root * pair(p, i) * d;
-        pdp += 2 * creal(m[MODE_R] * root * pair(p, i));
-        pdb += 2 * creal(m[MODE_R] * pair(b, i));
+        m[MODE_B] = d * pair(c, b, i);
+        m[MODE_C] = pair(c, c->w[W_S4_C]->vec, (size_t)c->at * (size_t)c->n + (size_t)k);
+        m[MODE_R] = conj(root * pair(c, p, i)) * d;
+        m[MODE_F] = root * pair(c, p, i) * d;
+        pdp += 2 * creal(m[MODE_R] * root * pair(c, p, i));
+        pdb += 2 * creal(m[MODE_R] * pair(c, b, i));
     }
     for (int k = 0; k < c->n; k++) {
         cplx *m = c->mode[k];
@@ -212,32 +220,124 @@ static bool free_c(const channel *c, solving *v, double *row)
 
 /* ---- a layer ----------------------------------------------------------------------------------------------------- */
 
-bool s4_modes(const rg_config *config, int layer, const rg_weight *const w[], float *dst, rg_error *err)
+/* Memory for the modes of one channel and for freeing C. */
+typedef struct workplace {
+    double *memory;
+    solving v;
+    double *row; /* NULL: C is stored as it is */
+} workplace;
+
+static bool workplace_open(workplace *p, const s4_settings *s, channel *c, rg_error *err)
 {
-    const s4_settings *s = RG_OWN(config, s4_settings);
     const size_t side = (size_t)s->d_state, n_modes = side / 2;
     const bool stored_times = s->full && s->l_kernel;
     const size_t room = MODE_PARTS * n_modes * 2 + (stored_times ? 3 * side * side + side : 0);
-    double *memory = rg_array(room, sizeof *memory), *matrices = memory + MODE_PARTS * n_modes * 2;
-    channel c = { .s = s, .w = w, .n = (int)n_modes, .mode = (cplx(*)[MODE_PARTS])(void *)memory };
-    bool ok = true;
+    double *matrices;
 
-    if (!memory)
-        return rg_fail_memory(err, room * sizeof *memory);
+    *p = (workplace){ .memory = rg_array(room, sizeof *p->memory) };
+    if (!p->memory)
+        return rg_fail_memory(err, room * sizeof *p->memory);
+    matrices = p->memory + MODE_PARTS * n_modes * 2;
+    p->v = (solving){ (int)side, matrices, matrices + side * side, matrices + 2 * side * side };
+    p->row = stored_times ? matrices + 3 * side * side : NULL;
+    c->n = (int)n_modes;
+    c->mode = (cplx(*)[MODE_PARTS])(void *)p->memory;
+    return true;
+}
+
+/* The modes of the channel.  False and *err: C cannot be freed. */
+static bool make_modes(const channel *c, workplace *p, int layer, rg_error *err)
+{
+    solving v = p->v;
+
+    if (c->s->full)
+        make_full(c);
+    else
+        make_diagonal(c);
+    return !p->row || free_c(c, &v, p->row) ||
+           rg_fail(err, RG_E_INPUT, "layer %d: C of channel %d cannot be recovered: I - A^%d is singular", layer, c->at,
+                   c->s->l_kernel);
+}
+
+bool s4_modes(const rg_config *config, int layer, const rg_weight *const w[], float *dst, rg_error *err)
+{
+    const s4_settings *s = RG_OWN(config, s4_settings);
+    channel c = { .s = s, .w = w };
+    workplace p;
+    bool ok = workplace_open(&p, s, &c, err);
+
     for (; ok && c.at < config->dim; c.at++) {
-        if (s->full)
-            make_full(&c);
-        else
-            make_diagonal(&c);
-        if (stored_times) {
-            solving v = { (int)side, matrices, matrices + side * side, matrices + 2 * side * side };
-
-            ok = free_c(&c, &v, matrices + 3 * side * side) ||
-                 rg_fail(err, RG_E_INPUT, "layer %d: C of channel %d cannot be recovered: I - A^%d is singular", layer,
-                         c.at, s->l_kernel);
-        }
+        ok = make_modes(&c, &p, layer, err);
         store(&c, dst, config->dim);
     }
-    rg_free(memory);
+    rg_free(p.memory);
+    return ok;
+}
+
+/* ---- derivatives ------------------------------------------------------------------------------------------------- */
+
+/* The sum of d_dst times what `store` writes for a channel. */
+static double weighed(const channel *c, const float *d_dst, int n_channels)
+{
+    const int n_parts = c->s->full ? MODE_PARTS : MODE_C + 1;
+    double sum = 0;
+
+    for (int k = 0; k < c->n; k++)
+        for (int part = 0; part < n_parts; part++) {
+            const float *d = d_dst + (size_t)(k * n_parts + part) * 2 * (size_t)n_channels + c->at;
+            cplx v = c->mode[k][part];
+
+            v = part == MODE_C || part == MODE_R ? 2 * conj(v) : v;
+            sum += (double)d[0] * creal(v) + (double)d[n_channels] * cimag(v);
+        }
+    return sum;
+}
+
+/* A channel's parameters [first, first + n) of one weight, by central differences in double. */
+static bool move_each(channel *c, workplace *p, const float *d_dst, int n_channels, const float *v, size_t first,
+                      size_t n, float *d, rg_error *err)
+{
+    const double step = 0x1p-18;
+    bool ok = true;
+
+    for (size_t i = first; ok && d && i < first + n; i++) {
+        double at[2];
+
+        c->moved = v + i;
+        for (int k = 0; ok && k < 2; k++) {
+            c->by = k ? -step : step;
+            ok = make_modes(c, p, 0, err);
+            at[k] = weighed(c, d_dst, n_channels);
+        }
+        d[i] += (float)((at[0] - at[1]) / (2 * step));
+    }
+    c->moved = NULL;
+    return ok;
+}
+
+bool s4_modes_back(const rg_config *config, int layer, const rg_weight *const w[], const float *d_dst,
+                   float *const d_w[], rg_error *err)
+{
+    static const int shared[] = { W_S4_A_REAL, W_S4_A_IMAG, W_S4_B, W_S4_P };
+    const s4_settings *s = RG_OWN(config, s4_settings);
+    channel c = { .s = s, .w = w };
+    workplace p;
+    bool ok = workplace_open(&p, s, &c, err);
+    const size_t n = (size_t)c.n;
+
+    (void)layer;
+    for (; ok && c.at < config->dim; c.at++) {
+        const size_t at = (size_t)c.at, of = s->full ? at % (size_t)s->n_ssm : at;
+
+        ok = move_each(&c, &p, d_dst, config->dim, w[W_S4_LOG_DT]->vec, at, 1, d_w[W_S4_LOG_DT], err) &&
+             move_each(&c, &p, d_dst, config->dim, w[W_S4_C]->vec, 2 * at * n, 2 * n, d_w[W_S4_C], err);
+        for (size_t i = 0; ok && i < RG_LEN(shared); i++) {
+            const size_t each = i < 2 ? 1 : 2; /* numbers, pairs */
+            if (w[shared[i]])
+                ok = move_each(&c, &p, d_dst, config->dim, w[shared[i]]->vec, each * of * n, each * n, d_w[shared[i]],
+                               err);
+        }
+    }
+    rg_free(p.memory);
     return ok;
 }

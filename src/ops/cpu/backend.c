@@ -56,6 +56,21 @@ static uint64_t stream(const rg_backend *b, const void *p, size_t n)
     return cpu_of(b)->stream(p, n);
 }
 
+static void host_multiply(const rg_backend *b, const rg_host_product *p)
+{
+    cpu_of(b)->product[RG_EXACT][RG_LAYOUT_F32](&(rg_product){
+        .panel = (const uint8_t *)p->panels, .panel_bytes = p->panel_floats * sizeof *p->panels,
+        .n_panels = p->n_panels, .cols = p->cols, .m = p->m, .x = p->x, .ldx = p->ldx, .y = p->y, .ldy = p->ldy });
+}
+
+static void host_activate(const rg_backend *b, rg_activation act, float *y, const float *x, size_t n)
+{
+    const size_t most = 1 << 20;
+
+    for (size_t i = 0; i < n; i += most)
+        cpu_of(b)->act[act](y + i, x + i, (int)(n - i < most ? n - i : most));
+}
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static rg_backend backends[MOST];
 static int n_backends;
@@ -80,6 +95,8 @@ static void build(void)
                                                .close = rg_cpu_lane_close,
                                                .submit = rg_cpu_lane_submit,
                                                .wait = rg_cpu_lane_wait,
+                                               .host_multiply = host_multiply,
+                                               .host_activate = host_activate,
                                                .work = work,
                                                .stream = stream,
                                                .activations = rg_cpu_lane_activations };

@@ -1,0 +1,415 @@
+/* attention.c -- the backward of attention.  With S = scale q k^T, P = softmax(S), delta_i = dO_i . O_i:
+ *     dV = P^T dO,  dS = P (dO V^T - delta),  dq = scale dS k,  dk = scale dS^T q;
+ * of capped scores c tanh(S / c) dS is multiplied by 1 - (S_capped / c)^2 first; of a sink d = -sum of P_sink delta.
+ *
+ * P is computed again, a block of queries at a time.  A part is all query heads that read one head of K/V, of one
+ * sequence: sums over queries and heads are in their order. */
+#include <math.h>
+#include <string.h>
+
+#include "ops/back/inside.h"
+
+enum { QUERIES = 128 }; /* of a block */
+
+typedef struct attending {
+    const rg_back *b;
+    size_t each; /* floats of a thread's scratch */
+    float *scratch;
+    float *d_sinks;          /* [spans][heads] */
+    int k_dim, v_dim, group; /* group: query heads of a part */
+} attending;
+
+/* One block of queries of one head. */
+typedef struct block {
+    const attending *a;
+    const rg_span *span;
+    int head, kv_head;
+    int first, n;    /* queries, counted in the sequence */
+    int low, n_keys; /* keys that any of them may see */
+    float *q, *dq;   /* [n][k_dim], and of the first keys */
+    float *first_q, *d_first_q;
+    float *s, *p; /* [n][n_keys]: scores, then their gradients; weights */
+    float *room;
+} block;
+
+static bool is_latent(const rg_back *b)
+{
+    return b->op->kv->latent;
+}
+
+static const float *key(const block *k, int j)
+{
+    const rg_back_kv *kv = k->a->b->kv;
+
+    return rg_mat_row(&kv->k, k->span->first_row + j) + (size_t)k->kv_head * (size_t)k->a->k_dim;
+}
+
+static const float *value(const block *k, int j)
+{
+    const rg_back_kv *kv = k->a->b->kv;
+    const rg_mat *v = is_latent(k->a->b) ? &kv->k : &kv->v;
+
+    return rg_mat_row(v, k->span->first_row + j) + (size_t)k->kv_head * (size_t)k->a->v_dim;
+}
+
+/* ---- queries ----------------------------------------------------------------------------------------------------- */
+
+/* The columns of a head's query: of latents, what is multiplied with the latent and what is rotated. */
+typedef struct columns {
+    int input, first, n, to;
+} columns;
+
+static int parts_of_query(const block *k, columns out[2])
+{
+    const attending *a = k->a;
+    const rg_back *b = a->b;
+
+    if (!is_latent(b)) {
+        out[0] = (columns){ 0, k->head * a->k_dim, a->k_dim, 0 };
+        return 1;
+    }
+    const int each = b->in[1].cols / b->op->attend->n_heads, rope = a->k_dim - a->v_dim;
+
+    out[0] = (columns){ 0, k->head * a->v_dim, a->v_dim, 0 };
+    out[1] = (columns){ 1, (k->head + 1) * each - rope, rope, a->v_dim };
+    return 2;
+}
+
+static void take_queries(const block *k, int instead, float *to)
+{
+    columns part[2];
+    const int n = parts_of_query(k, part);
+
+    for (int i = 0; i < n; i++)
+        for (int r = 0; r < k->n; r++)
+            memcpy(to + (size_t)r * (size_t)k->a->k_dim + part[i].to,
+                   rg_mat_row(&k->a->b->in[part[i].input + instead], k->span->first_row + k->first + r) + part[i].first,
+                   (size_t)part[i].n * sizeof *to);
+}
+
+static void add_queries(const block *k, int instead, const float *from)
+{
+    columns part[2];
+    const int n = parts_of_query(k, part);
+
+    for (int i = 0; i < n; i++)
+        for (int r = 0; r < k->n; r++) {
+            float *to = rg_mat_row(&k->a->b->d_in[part[i].input + instead], k->span->first_row + k->first + r);
+            const float *d = from + (size_t)r * (size_t)k->a->k_dim + part[i].to;
+
+            for (int c = 0; c < part[i].n; c++)
+                to[part[i].first + c] += d[c];
+        }
+}
+
+/* ---- scores and weights ------------------------------------------------------------------------------------------ */
+
+/* Keys [from, to) of the block by these queries, to columns from - low on of s. */
+static void score(const block *k, const float *q, int from, int to, float *s)
+{
+    const attending *a = k->a;
+
+    if (to > from)
+        rg_gemm_here(a->b->lane->backend,
+                     &(rg_gemm){ .m = k->n,
+                                 .n = to - from,
+                                 .k = a->k_dim,
+                                 .a = q,
+                                 .lda = (size_t)a->k_dim,
+                                 .b = key(k, from),
+                                 .ldb = a->b->kv->k.ld,
+                                 .b_turned = true,
+                                 .y = s + (from - k->low),
+                                 .ldy = (size_t)k->n_keys },
+                     k->room);
+}
+
+/* The first key that the usual queries read. */
+static int border(const block *k)
+{
+    const rg_attend_params *p = k->a->b->op->attend;
+    const int n = p->first_q ? p->n_first : 0, end = k->low + k->n_keys;
+
+    return n < k->low ? k->low : n < end ? n : end;
+}
+
+/* Row r of s becomes scaled and capped scores, -inf where a key is not seen. */
+static void mask(const block *k, int r)
+{
+    const rg_back *b = k->a->b;
+    const rg_attend_params *p = b->op->attend;
+    const int i = k->first + r, kv_end = b->batch->kv_end[k->span->first_row + i];
+    float *s = k->s + (size_t)r * (size_t)k->n_keys;
+
+    for (int j = k->low; j < k->low + k->n_keys;) {
+        const int at = j / RG_BLOCK, end = rg_back_min((at + 1) * RG_BLOCK, k->low + k->n_keys);
+        const uint64_t seen = rg_sight_bits(p->sight, k->head, i, kv_end, at);
+
+        for (; j < end; j++) {
+            float *x = &s[j - k->low];
+
+            *x *= p->scale;
+            if (p->cap > 0)
+                *x = p->cap * tanhf(*x / p->cap);
+            if (!(seen >> (j % RG_BLOCK) & 1))
+                *x = -INFINITY;
+        }
+    }
+}
+
+/* p = the softmax of row r of s; returned is the sink's share. */
+static float weigh(const block *k, int r)
+{
+    const rg_back *b = k->a->b;
+    const float *s = k->s + (size_t)r * (size_t)k->n_keys;
+    float *p = k->p + (size_t)r * (size_t)k->n_keys, most = b->w[0] ? b->w[0][k->head] : -INFINITY;
+    double sum = 0;
+
+    for (int j = 0; j < k->n_keys; j++)
+        most = s[j] > most ? s[j] : most;
+    for (int j = 0; j < k->n_keys; j++)
+        p[j] = s[j] - most;
+    b->lane->backend->host_activate(b->lane->backend, RG_EXP, p, p, (size_t)k->n_keys);
+    for (int j = 0; j < k->n_keys; j++)
+        sum += (double)p[j];
+    const double sink = b->w[0] ? exp((double)b->w[0][k->head] - (double)most) : 0;
+    const float by = (float)(1 / (sum + sink));
+    for (int j = 0; j < k->n_keys; j++)
+        p[j] *= by;
+    return (float)(sink / (sum + sink));
+}
+
+/* Row r of s, which holds scores, becomes scale * dS, with dp = dO . v. */
+static double gradients(const block *k, int r, const float *dp)
+{
+    const rg_back *b = k->a->b;
+    const rg_attend_params *a = b->op->attend;
+    const int row = k->span->first_row + k->first + r, v_dim = k->a->v_dim;
+    const float *o = rg_mat_row(&b->out[0], row) + k->head * v_dim;
+    const float *d = rg_mat_row(&b->d_out[0], row) + k->head * v_dim, *p = k->p + (size_t)r * (size_t)k->n_keys;
+    float *s = k->s + (size_t)r * (size_t)k->n_keys;
+    double delta = 0;
+
+    for (int c = 0; c < v_dim; c++)
+        delta += (double)o[c] * (double)d[c];
+    for (int j = 0; j < k->n_keys; j++) {
+        float slope = a->scale;
+
+        if (a->cap > 0)
+            slope *= p[j] > 0 ? 1 - s[j] / a->cap * (s[j] / a->cap) : 0;
+        s[j] = p[j] * (dp[j] - (float)delta) * slope;
+    }
+    return delta;
+}
+
+/* ---- a block ----------------------------------------------------------------------------------------------------- */
+
+/* dq and dk of keys [from, to), by these queries. */
+static void to_queries_and_keys(const block *k, const float *q, float *dq, int from, int to)
+{
+    const attending *a = k->a;
+    const rg_backend *backend = a->b->lane->backend;
+    const size_t k_dim = (size_t)a->k_dim, n_keys = (size_t)k->n_keys;
+    const rg_mat *dk = &a->b->kv->dk;
+    float *to_keys = rg_mat_row(dk, k->span->first_row + from) + (size_t)k->kv_head * k_dim;
+
+    if (to <= from) {
+        memset(dq, 0, (size_t)k->n * k_dim * sizeof *dq);
+        return;
+    }
+    rg_gemm_here(backend,
+                 &(rg_gemm){ .m = k->n,
+                             .n = a->k_dim,
+                             .k = to - from,
+                             .a = k->s + (from - k->low),
+                             .lda = n_keys,
+                             .b = key(k, from),
+                             .ldb = a->b->kv->k.ld,
+                             .y = dq,
+                             .ldy = k_dim },
+                 k->room);
+    rg_gemm_here(backend,
+                 &(rg_gemm){ .m = to - from,
+                             .n = a->k_dim,
+                             .k = k->n,
+                             .a = k->s + (from - k->low),
+                             .lda = n_keys,
+                             .a_turned = true,
+                             .b = q,
+                             .ldb = k_dim,
+                             .y = to_keys,
+                             .ldy = dk->ld,
+                             .add = true },
+                 k->room);
+}
+
+/* The gradient of weights to `dp` [n][n_keys], and dv. */
+static void to_values(const block *k, float *dp)
+{
+    const attending *a = k->a;
+    const rg_back *b = a->b;
+    const rg_mat *dv = is_latent(b) ? &b->kv->dk : &b->kv->dv, *v = is_latent(b) ? &b->kv->k : &b->kv->v;
+    const float *d = rg_mat_row(&b->d_out[0], k->span->first_row + k->first) + k->head * a->v_dim;
+    float *to = rg_mat_row(dv, k->span->first_row + k->low) + (size_t)k->kv_head * (size_t)a->v_dim;
+
+    rg_gemm_here(b->lane->backend,
+                 &(rg_gemm){ .m = k->n,
+                             .n = k->n_keys,
+                             .k = a->v_dim,
+                             .a = d,
+                             .lda = b->d_out[0].ld,
+                             .b = value(k, k->low),
+                             .ldb = v->ld,
+                             .b_turned = true,
+                             .y = dp,
+                             .ldy = (size_t)k->n_keys },
+                 k->room);
+    rg_gemm_here(b->lane->backend,
+                 &(rg_gemm){ .m = k->n_keys,
+                             .n = a->v_dim,
+                             .k = k->n,
+                             .a = k->p,
+                             .lda = (size_t)k->n_keys,
+                             .a_turned = true,
+                             .b = d,
+                             .ldb = b->d_out[0].ld,
+                             .y = to,
+                             .ldy = dv->ld,
+                             .add = true },
+                 k->room);
+}
+
+/* Returned: the gradient of the head's sink. */
+static double back_block(block *k, float *dp)
+{
+    const rg_attend_params *p = k->a->b->op->attend;
+    const int end = k->low + k->n_keys, at = border(k);
+    float share[QUERIES];
+    double d_sink = 0;
+
+    take_queries(k, 0, k->q);
+    score(k, k->q, at, end, k->s);
+    if (p->first_q) {
+        take_queries(k, 1, k->first_q);
+        score(k, k->first_q, k->low, at, k->s);
+    }
+    for (int r = 0; r < k->n; r++) {
+        mask(k, r);
+        share[r] = weigh(k, r);
+    }
+    to_values(k, dp);
+    for (int r = 0; r < k->n; r++)
+        d_sink -= (double)share[r] * gradients(k, r, dp + (size_t)r * (size_t)k->n_keys);
+    to_queries_and_keys(k, k->q, k->dq, at, end);
+    add_queries(k, 0, k->dq);
+    if (p->first_q) {
+        to_queries_and_keys(k, k->first_q, k->d_first_q, k->low, at);
+        add_queries(k, 1, k->d_first_q);
+    }
+    return d_sink;
+}
+
+/* Which keys the queries of a block may see. */
+static void find_keys(block *k)
+{
+    const rg_back *b = k->a->b;
+    const rg_sight *sight = b->op->attend->sight;
+    int low = INT32_MAX, end = 0;
+
+    for (int i = k->first; i < k->first + k->n; i++) {
+        const int from = rg_sight_low(sight, i), to = rg_sight_end(sight, i, b->batch->kv_end[k->span->first_row + i]);
+
+        low = from < low ? from : low;
+        end = to > end ? to : end;
+    }
+    k->low = low < 0 ? 0 : low;
+    k->n_keys = end - k->low;
+}
+
+static void attend_part(void *arg, int i, int thread)
+{
+    const attending *a = arg;
+    const rg_back *b = a->b;
+    const int n_kv = b->op->attend->n_heads / a->group, most = QUERIES * a->k_dim;
+    float *at = a->scratch + (size_t)thread * a->each;
+    block k = { .a = a, .span = rg_back_span(b, i / n_kv), .kv_head = is_latent(b) ? 0 : i % n_kv };
+
+    k.q = at, k.dq = at + most, k.first_q = at + 2 * most, k.d_first_q = at + 3 * most;
+    for (int h = 0; h < a->group; h++)
+        for (k.first = 0; k.first < k.span->n_rows; k.first += QUERIES) {
+            k.head = i % n_kv * a->group + h;
+            k.n = rg_back_min(QUERIES, k.span->n_rows - k.first);
+            find_keys(&k);
+            const size_t room = rg_back_whole((size_t)QUERIES * (size_t)k.n_keys);
+            k.s = at + 4 * most, k.p = k.s + room, k.room = k.s + 3 * room;
+            const double d = back_block(&k, k.s + 2 * room);
+            if (a->d_sinks)
+                a->d_sinks[(size_t)(i / n_kv) * (size_t)b->op->attend->n_heads + (size_t)k.head] += (float)d;
+        }
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static void attend(const rg_back *b, int group)
+{
+    const rg_kv *kv = b->op->kv;
+    const int n_heads = b->op->attend->n_heads, n_spans = b->batch->n_spans;
+    attending a = { .b = b, .k_dim = kv->k_dim, .v_dim = kv->v_dim, .group = group };
+    int most = 0;
+
+    for (int s = 0; s < n_spans; s++)
+        most = b->batch->spans[s].n_rows > most ? b->batch->spans[s].n_rows : most;
+    const int dim = kv->k_dim > kv->v_dim ? kv->k_dim : kv->v_dim;
+    const size_t gemm = larger(rg_gemm_room(QUERIES, most, dim),
+                               larger(rg_gemm_room(QUERIES, dim, most), rg_gemm_room(most, dim, QUERIES)));
+
+    a.each = 4 * (size_t)QUERIES * (size_t)dim + 3 * ((size_t)QUERIES * (size_t)most + 16) + gemm;
+    a.each = rg_back_whole(a.each);
+    a.scratch = rg_back_room(b->lane, a.each * (size_t)b->lane->n_threads);
+    if (b->dw[0])
+        a.d_sinks = rg_back_zeros(b->lane, (size_t)n_spans * (size_t)n_heads);
+    if (!a.scratch || (b->dw[0] && !a.d_sinks))
+        return;
+    rg_back_each(b->lane, n_spans * (n_heads / group), attend_part, &a);
+    if (a.d_sinks)
+        rg_back_fold(b->dw[0], a.d_sinks, n_spans, n_heads);
+}
+
+void rg_back_attention(const rg_back *b)
+{
+    attend(b, b->op->attend->n_heads / b->op->kv->n_heads);
+}
+
+/* All heads share the latents, whose gradients are summed over them. */
+void rg_back_mla_attention(const rg_back *b)
+{
+    attend(b, b->op->attend->n_heads);
+}
+
+/* ---- K and V ----------------------------------------------------------------------------------------------------- */
+
+static void store_rows(void *arg, int first, int n, int block_, int thread)
+{
+    const rg_back *b = arg;
+    const rg_mat *dk = &b->kv->dk, *dv = &b->kv->dv;
+    const int n_k = b->d_in[0].cols, n_v = b->d_in[1].cols;
+
+    (void)block_, (void)thread;
+    for (int r = first; r < first + n; r++) {
+        const float *of_k = rg_mat_row(dk, r), *of_v = is_latent(b) ? of_k + n_k : rg_mat_row(dv, r);
+        float *k = rg_mat_row(&b->d_in[0], r), *v = rg_mat_row(&b->d_in[1], r);
+
+        for (int c = 0; c < n_k; c++)
+            k[c] += of_k[c];
+        for (int c = 0; c < n_v; c++)
+            v[c] += of_v[c];
+    }
+}
+
+void rg_back_kv_store(const rg_back *b)
+{
+    rg_back_each_rows(b->lane, b->d_in[0].rows, store_rows, (void *)(uintptr_t)b);
+}

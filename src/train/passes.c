@@ -1,0 +1,477 @@
+/* passes.c -- see passes.h.
+ *
+ * A step of the back end's lane is one part of the model's text: the embedding, a layer, or the head of a block of
+ * rows.  What is alive between layers is carried from one to the next through the host's memory. */
+#include "train/passes.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { HEAD_ROWS = 256, MAX_CARRIED = 8, TOKENS = 1024 };
+
+/* What is alive between layers. */
+typedef struct carried {
+    const char *name;
+    int cols;
+    rg_mat grad; /* [rows of a piece] */
+} carried;
+
+typedef enum part { EMBED, LAYER, HEAD } part;
+
+/* A part of the text, for a step. */
+typedef struct job {
+    rg_passes *p;
+    part part;
+    int layer;
+    int first, n; /* HEAD: rows */
+    bool keep;    /* what comes out is wanted */
+} job;
+
+struct rg_passes {
+    rg_masters *m;
+    const rg_model *model;
+    const rg_backend *backend;
+    rg_pool *pool;
+    int n_threads, max_tokens;
+    rg_back_lane back;
+    rg_tape *tape;
+    const rg_reader *reader;
+    /* Sized for the largest piece so far. */
+    rg_lane *lane;
+    rg_store *store;
+    int lane_rows, lane_length, lane_spans;
+    int64_t store_blocks, store_slots;
+    carried carry[MAX_CARRIED];
+    int n_carried;
+    rg_slab rows;  /* of a piece: */
+    rg_mat *at;    /* [n_layers + 1][n_carried] what enters each layer, and the head */
+    rg_mat logits; /* [HEAD_ROWS, vocab] */
+    rg_slab logits_slab;
+    double nll[HEAD_ROWS];
+    /* The piece. */
+    const rg_passes_run *run;
+    int64_t first; /* number of its first position in the batch */
+    rg_batch batch;
+    rg_span *spans;
+    int32_t *ints; /* [3 * rows]: index, kv_end, zeros; then tables */
+    int32_t *tables;
+    int32_t (*pos)[4];
+    int n_room, n_table_room;
+    int head_first;
+};
+
+/* ---- texts of a step --------------------------------------------------------------------------------------------- */
+
+static void take_row(void *arg, int row, const float *x)
+{
+    const rg_mat *to = arg;
+
+    memcpy(rg_mat_row(to, row), x, (size_t)to->cols * sizeof *x);
+}
+
+static void give_row(void *arg, int row, float *x)
+{
+    const rg_mat *from = arg;
+
+    memcpy(x, rg_mat_row(from, row), (size_t)from->cols * sizeof *x);
+}
+
+static rg_mat *carried_at(const rg_passes *p, int layer, int i)
+{
+    return &p->at[layer * MAX_CARRIED + i];
+}
+
+/* Activations that the embedding made, which layers share. */
+static void note_carried(rg_passes *p, const rg_fwd *f)
+{
+    int n = 0;
+
+    for (int i = 0; i < f->n_acts; i++) {
+        const rg_act *a = &f->acts[i];
+
+        if (a->shown >= 0)
+            continue;
+        RG_ASSERT(n < MAX_CARRIED);
+        p->carry[n].name = a->name;
+        p->carry[n++].cols = a->cols;
+    }
+    p->n_carried = n;
+}
+
+static void embed_text(const job *j, rg_fwd *f)
+{
+    rg_passes *p = j->p;
+    int n = 0;
+
+    rg_model_embed(p->model, f);
+    if (!rg_reader_computes(f)) {
+        note_carried(p, f);
+        return;
+    }
+    for (int i = 0; i < f->n_acts; i++) {
+        if (f->acts[i].shown >= 0)
+            continue;
+        if (f->thread == 0 && !j->keep)
+            rg_tape_seed(p->tape, f, &f->acts[i], &p->carry[n].grad);
+        if (j->keep)
+            rg_act_fetch(f, &f->acts[i], take_row, carried_at(p, 0, n));
+        n++;
+    }
+}
+
+static void layer_text(const job *j, rg_fwd *f)
+{
+    rg_passes *p = j->p;
+    const bool computes = rg_reader_computes(f);
+    rg_act *a[MAX_CARRIED];
+
+    for (int i = 0; i < p->n_carried; i++) {
+        a[i] = rg_act_rows(f, p->carry[i].name, f->batch->n_rows, p->carry[i].cols);
+        if (computes)
+            rg_tape_carry(p->tape, f, a[i], &p->carry[i].grad);
+    }
+    for (int i = 0; i < p->n_carried && computes; i++)
+        rg_act_put(f, a[i], give_row, carried_at(p, j->layer, i));
+    rg_model_layer(p->model, f, j->layer, a[0]);
+    for (int i = 0; i < p->n_carried && computes && j->keep; i++)
+        rg_act_fetch(f, a[i], take_row, carried_at(p, j->layer + 1, i));
+}
+
+static rg_mat rows_of(const rg_mat *m, int first, int n)
+{
+    return (rg_mat){ m->at ? rg_mat_row(m, first) : NULL, m->ld, n, m->cols };
+}
+
+static void head_text(const job *j, rg_fwd *f)
+{
+    rg_passes *p = j->p;
+    rg_act *x = rg_act_rows(f, "head_in", j->n, p->carry[0].cols), *logits;
+    const bool computes = rg_reader_computes(f);
+
+    if (computes) {
+        rg_mat grad = rows_of(&p->carry[0].grad, j->first, j->n);
+        rg_mat from = rows_of(carried_at(p, p->model->config.n_layers, 0), j->first, j->n);
+
+        rg_tape_carry(p->tape, f, x, &grad);
+        rg_act_put(f, x, give_row, &from);
+    }
+    logits = rg_model_logits(p->model, f, x);
+    if (!computes)
+        return;
+    rg_mat to = { p->logits.at, p->logits.ld, j->n, p->logits.cols };
+    rg_act_fetch(f, logits, take_row, &to);
+    if (f->thread == 0)
+        rg_tape_seed(p->tape, f, logits, &to);
+}
+
+static rg_outputs text(const void *arg, rg_fwd *f)
+{
+    const job *j = arg;
+
+    f->apart = true;
+    if (j->part == EMBED)
+        embed_text(j, f);
+    else if (j->part == LAYER)
+        layer_text(j, f);
+    else
+        head_text(j, f);
+    return (rg_outputs){ 0 };
+}
+
+static void step(rg_passes *p, const job *j)
+{
+    rg_batch batch = p->batch;
+
+    batch.n_logits = j->part == HEAD ? j->n : 0;
+    p->backend->submit(p->lane, &(rg_step){ .text = text,
+                                            .model = j,
+                                            .batch = &batch,
+                                            .reader = p->reader,
+                                            .exact = true,
+                                            .settled = true,
+                                            .n_threads = p->n_threads,
+                                            .state = rg_store_memory(p->store) });
+    p->backend->wait(p->lane);
+}
+
+/* ---- a piece ----------------------------------------------------------------------------------------------------- */
+
+static bool make_arrays(rg_passes *p, int rows, rg_error *err)
+{
+    if (rows <= p->n_room)
+        return true;
+    rg_free(p->spans);
+    rg_free(p->ints);
+    rg_free(p->pos);
+    p->spans = rg_array((size_t)rows, sizeof *p->spans);
+    p->ints = rg_array((size_t)rows, 3 * sizeof *p->ints);
+    p->pos = rg_array((size_t)rows, sizeof *p->pos);
+    p->n_room = p->spans && p->ints && p->pos ? rows : 0;
+    return p->n_room || rg_fail_memory(err, (size_t)rows * sizeof *p->spans);
+}
+
+/* Cut rows into texts: spans without tables. */
+static bool make_spans(rg_passes *p, const rg_texts *t, int first_row, int rows, rg_error *err)
+{
+    const rg_config *c = &p->model->config;
+    const int n = rows * t->length;
+    const int32_t *ids = t->ids + (size_t)first_row * (size_t)t->length;
+    const int32_t *document = t->document ? t->document + (size_t)first_row * (size_t)t->length : NULL;
+    int32_t *index = p->ints, *kv_end = index + n;
+    int n_spans = 0;
+
+    for (int i = 0, end; i < n; i = end) {
+        const int row_end = (i / t->length + 1) * t->length;
+
+        for (end = i + 1; end < row_end && (!document || document[end] == document[i]); end++)
+            ;
+        if (c->n_positions && end - i > c->n_positions)
+            return rg_fail(err, RG_E_INPUT, "a text of %d ids is longer than the %d positions of the model", end - i,
+                           c->n_positions);
+        p->spans[n_spans++] =
+            (rg_span){ .first_row = i, .n_rows = end - i, .adapter = -1, .rope = rg_config_rope(c, end - i) };
+        for (int k = i; k < end; k++) {
+            if (ids[k] < 0 || ids[k] >= c->vocab_size)
+                return rg_fail(err, RG_E_INPUT, "id %d is not in the vocabulary of %d", ids[k], c->vocab_size);
+            index[k] = k - i;
+            kv_end[k] = rg_kv_end(c->sees, k - i, end - i);
+            for (int d = 0; d < 4; d++)
+                p->pos[k][d] = k - i;
+        }
+    }
+    p->batch = (rg_batch){ .n_rows = n,
+                           .n_spans = n_spans,
+                           .spans = p->spans,
+                           .token = ids,
+                           .index = index,
+                           .pos = (const int32_t(*)[4])p->pos,
+                           .kv_end = kv_end,
+                           .logit_rows = index };
+    return true;
+}
+
+/* Blocks of state for each span, and room for them. */
+static bool make_tables(rg_passes *p, rg_error *err)
+{
+    const rg_state_spec *spec = &p->model->state;
+    int64_t n_blocks = 0;
+    int32_t need[RG_MAX_GROUPS];
+
+    for (int s = 0; s < p->batch.n_spans; s++)
+        n_blocks += rg_ceil_div(p->spans[s].n_rows, RG_BLOCK);
+    if (n_blocks > p->n_table_room) {
+        rg_free(p->tables);
+        p->tables = rg_array((size_t)n_blocks, sizeof *p->tables);
+        p->n_table_room = p->tables ? (int)n_blocks : 0;
+        if (!p->tables)
+            return rg_fail_memory(err, (size_t)n_blocks * sizeof *p->tables);
+        for (int32_t i = 0; i < n_blocks; i++)
+            p->tables[i] = i;
+    }
+    int64_t at = 0;
+    for (int s = 0; s < p->batch.n_spans; s++) {
+        for (int g = 0; g < spec->n_groups; g++)
+            p->spans[s].tables[g] = p->tables + (spec->group[g].per == RG_PER_SEQUENCE ? s : at);
+        at += rg_ceil_div(p->spans[s].n_rows, RG_BLOCK);
+    }
+    if (p->store && n_blocks <= p->store_blocks && p->batch.n_spans <= p->store_slots)
+        return true;
+    p->store_blocks = n_blocks > p->store_blocks ? n_blocks : p->store_blocks;
+    p->store_slots = p->batch.n_spans > p->store_slots ? p->batch.n_spans : p->store_slots;
+    for (int g = 0; g < spec->n_groups; g++)
+        need[g] = (int32_t)(spec->group[g].per == RG_PER_SEQUENCE ? p->store_slots : p->store_blocks);
+    rg_store_free(p->store);
+    p->store = rg_store_new(spec, need, p->backend, err);
+    return p->store;
+}
+
+static bool measure(rg_passes *p, const job *j, size_t *bytes, rg_error *err)
+{
+    rg_batch batch = p->batch;
+
+    batch.n_logits = j->part == HEAD ? j->n : 0;
+    return p->backend->measure(p->backend, &(rg_step){ .text = text, .model = j, .batch = &batch }, bytes, err);
+}
+
+static int max_of(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* A lane for pieces as large as this one. */
+static bool make_lane(rg_passes *p, rg_error *err)
+{
+    const rg_config *c = &p->model->config;
+    const int rows = p->batch.n_rows;
+    size_t bytes = 0;
+    int longest = 0;
+
+    for (int s = 0; s < p->batch.n_spans; s++)
+        longest = max_of(longest, p->spans[s].n_rows);
+    if (p->lane && rows <= p->lane_rows && longest <= p->lane_length)
+        return true;
+    p->backend->close(p->lane);
+    p->lane = NULL;
+    p->lane_rows = max_of(rows, p->lane_rows);
+    p->lane_length = max_of(longest, p->lane_length);
+    if (!measure(p, &(job){ .p = p, .part = EMBED }, &bytes, err))
+        return false;
+    for (int i = 0; i < c->n_layers; i++)
+        if (!measure(p, &(job){ .p = p, .part = LAYER, .layer = i }, &bytes, err))
+            return false;
+    if (!measure(p, &(job){ .p = p, .part = HEAD, .n = HEAD_ROWS }, &bytes, err))
+        return false;
+    const rg_runner_options o = { .max_rows = max_of(p->lane_rows, HEAD_ROWS),
+                                  .max_logits = HEAD_ROWS,
+                                  .n_threads = p->n_threads };
+    rg_lane_options lane = { .sizes = rg_model_reader_sizes(p->model, &o, p->lane_length),
+                             .activation_bytes = bytes,
+                             .pool = p->pool };
+
+    p->lane = p->backend->open(p->backend, &lane, err);
+    if (p->lane)
+        p->reader = rg_tape_wrap(p->tape, p->lane->reader);
+    return p->lane;
+}
+
+static bool make_rows(rg_passes *p, rg_error *err)
+{
+    const rg_config *c = &p->model->config;
+    const int rows = p->batch.n_rows, n_layers = c->n_layers;
+    bool ok = true;
+
+    if (!p->at)
+        p->at = rg_array((size_t)n_layers + 1, MAX_CARRIED * sizeof *p->at); /* fits: layers are limited */
+    if (!p->logits.at)
+        p->logits = rg_slab_mat(&p->logits_slab, HEAD_ROWS, c->vocab_size);
+    ok = p->at && p->logits.at;
+    rg_slab_reset(&p->rows);
+    for (int i = 0; ok && i < p->n_carried; i++) {
+        for (int l = 0; ok && l <= n_layers; l++) {
+            *carried_at(p, l, i) = rg_slab_mat(&p->rows, rows, p->carry[i].cols);
+            ok = carried_at(p, l, i)->at;
+        }
+        p->carry[i].grad = rg_slab_mat(&p->rows, rows, p->carry[i].cols);
+        ok = ok && p->carry[i].grad.at;
+        if (ok)
+            memset(p->carry[i].grad.at, 0, (size_t)rows * p->carry[i].grad.ld * sizeof(float));
+    }
+    return ok || rg_fail_memory(err, (size_t)rows * (size_t)c->dim * (size_t)n_layers * sizeof(float));
+}
+
+static void note_layer(void *arg, int layer, const rg_mat *grad)
+{
+    const rg_passes *p = arg;
+
+    if (p->run->see)
+        p->run->see(p->run->see_arg, layer, p->first + (layer < 0 ? p->head_first : 0), grad);
+}
+
+/* A part again, with a tape, and back. */
+static bool back_through(rg_passes *p, const job *j, rg_error *err)
+{
+    rg_tape_reset(p->tape, true);
+    step(p, j);
+    return rg_tape_walk(p->tape, note_layer, p, err);
+}
+
+static bool head_block(rg_passes *p, int first, double *sum, rg_error *err)
+{
+    const job j = { .p = p,
+                    .part = HEAD,
+                    .first = first,
+                    .n = p->batch.n_rows - first < HEAD_ROWS ? p->batch.n_rows - first : HEAD_ROWS };
+    rg_mat logits = { p->logits.at, p->logits.ld, j.n, p->logits.cols };
+
+    p->head_first = first;
+    rg_tape_reset(p->tape, !p->run->forward_only);
+    step(p, &j);
+    p->run->loss->rows(p->run->loss->arg, &p->back, p->first + first, &logits, p->nll);
+    for (int i = 0; i < j.n; i++) {
+        *sum += p->nll[i];
+        if (p->run->nll)
+            p->run->nll[p->first + first + i] = p->nll[i];
+    }
+    if (!isfinite(*sum))
+        return rg_fail(err, RG_E_INPUT, "the loss is not a number: the learning rate may be too high");
+    return p->run->forward_only || rg_tape_walk(p->tape, note_layer, p, err);
+}
+
+static bool compute_piece(rg_passes *p, double *sum, rg_error *err)
+{
+    const int n_layers = p->model->config.n_layers;
+    bool ok = true;
+
+    rg_tape_begin(p->tape, &p->batch);
+    rg_tape_reset(p->tape, false);
+    step(p, &(job){ .p = p, .part = EMBED, .keep = true });
+    for (int i = 0; i < n_layers; i++) {
+        rg_tape_reset(p->tape, false);
+        step(p, &(job){ .p = p, .part = LAYER, .layer = i, .keep = true });
+    }
+    for (int first = 0; ok && first < p->batch.n_rows; first += HEAD_ROWS)
+        ok = head_block(p, first, sum, err);
+    for (int i = n_layers - 1; ok && !p->run->forward_only && i >= 0; i--)
+        ok = back_through(p, &(job){ .p = p, .part = LAYER, .layer = i }, err);
+    return ok && (p->run->forward_only || back_through(p, &(job){ .p = p, .part = EMBED }, err));
+}
+
+bool rg_passes_compute(rg_passes *p, const rg_passes_run *run, double *sum, rg_error *err)
+{
+    const rg_texts *t = run->texts;
+    const int at_once = max_of(1, p->max_tokens / max_of(1, t->length));
+    bool ok = true;
+
+    *sum = 0;
+    p->run = run;
+    for (int row = 0; ok && row < t->rows; row += at_once) {
+        const int rows = t->rows - row < at_once ? t->rows - row : at_once;
+
+        p->first = (int64_t)row * t->length;
+        ok = make_arrays(p, rows * t->length, err) && make_spans(p, t, row, rows, err) && make_tables(p, err) &&
+             make_lane(p, err) && make_rows(p, err) && compute_piece(p, sum, err);
+    }
+    return ok;
+}
+
+rg_passes *rg_passes_new(rg_masters *m, const rg_backend *backend, const rg_passes_options *o, rg_error *err)
+{
+    rg_passes *p = rg_zalloc(sizeof *p);
+
+    if (!p)
+        return rg_fail_memory(err, sizeof *p), NULL;
+    p->m = m;
+    p->model = rg_masters_model(m);
+    p->backend = backend;
+    p->pool = o->pool;
+    p->n_threads = o->n_threads;
+    p->max_tokens = o->max_tokens > 0 ? o->max_tokens : TOKENS;
+    rg_back_lane_open(&p->back, backend, o->pool, o->n_threads);
+    p->tape = rg_tape_new(&p->back, rg_masters_weight, m, err);
+    if (!p->tape) {
+        rg_passes_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+void rg_passes_free(rg_passes *p)
+{
+    if (!p)
+        return;
+    p->backend->close(p->lane);
+    rg_store_free(p->store);
+    rg_tape_free(p->tape);
+    rg_back_lane_close(&p->back);
+    rg_slab_fini(&p->rows);
+    rg_slab_fini(&p->logits_slab);
+    rg_free(p->at);
+    rg_free(p->spans);
+    rg_free(p->ints);
+    rg_free(p->pos);
+    rg_free(p->tables);
+    rg_free(p);
+}

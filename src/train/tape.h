@@ -1,0 +1,44 @@
+/* tape.h -- the reader that tapes: it wraps the reader that computes, keeps of every operation what its backward needs,
+ * and walks what it kept from the back.
+ *
+ * Of an operation it keeps a deep copy of the parameters, which columns of which activation it read and wrote, and the
+ * values that its kind needs (ops/back).  An activation is written many times, in place and through views: its values
+ * are kept by version, and each version once.  Its gradient lies in one matrix, which a walk changes as it goes back:
+ * where an operation wrote, the gradient becomes 0 before it; where it added, it stays; where it changed a value in
+ * place, it is changed in place.  So no architecture needs anything of its own.
+ *
+ * Values and gradients lie in an arena of the tape, in the host's memory.  K and V, which other layers may read, lie
+ * apart and outlive a layer's tape, and so do their gradients. */
+#ifndef RG_TRAIN_TAPE_H
+#define RG_TRAIN_TAPE_H
+
+#include "train/slab.h"
+
+typedef struct rg_tape rg_tape;
+
+/* Where a weight's values lie, row-major, and what its gradient is added to; NULL: it is not wanted. */
+typedef void rg_tape_find(void *arg, const rg_weight *w, const float **values, float **grad);
+
+/* The lane is borrowed.  NULL and *err: no memory. */
+rg_tape *rg_tape_new(rg_back_lane *lane, rg_tape_find *find, void *find_arg, rg_error *err);
+void rg_tape_free(rg_tape *t); /* NULL is fine */
+/* The reader around the one that computes; steps through it are settled. */
+const rg_reader *rg_tape_wrap(rg_tape *t, const rg_reader *inner);
+
+/* Forget all operations, activations and K/V: another step's batch begins. */
+void rg_tape_begin(rg_tape *t, const rg_batch *batch);
+/* Forget operations and activations; those that follow are taped, or only their K and V are kept. */
+void rg_tape_reset(rg_tape *t, bool on);
+
+/* Within a step's text, by all its threads alike, before the first operation: activation a has this gradient, which is
+ * the caller's memory. */
+void rg_tape_carry(rg_tape *t, const rg_fwd *f, const rg_act *a, const rg_mat *grad);
+/* At the end of a text, by thread 0: the gradient of a, which an operation wrote, will be this, the caller's. */
+void rg_tape_seed(rg_tape *t, const rg_fwd *f, const rg_act *a, const rg_mat *grad);
+
+/* Walk from the back.  note(arg, layer, grad) is called at the places that the model names, with their gradient.  False
+ * and *err: an operation cannot be differentiated (its name is in the message), or there was no memory. */
+typedef void rg_tape_note(void *arg, int layer, const rg_mat *grad);
+bool rg_tape_walk(rg_tape *t, rg_tape_note *note, void *arg, rg_error *err) RG_MUST_CHECK;
+
+#endif

@@ -1,0 +1,84 @@
+/* texts.c -- targets of texts, and the loss of logits. */
+#include <math.h>
+#include <string.h>
+
+#include "ops/back/inside.h"
+#include "train/passes.h"
+
+int64_t rg_texts_targets(const rg_texts *t, int32_t *to)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < (int64_t)t->rows * t->length; i++) {
+        const bool last = i % t->length == t->length - 1;
+        const bool same = !last && (!t->document || t->document[i] == t->document[i + 1]);
+
+        to[i] = same ? t->ids[i + 1] : RG_NO_TARGET;
+        n += same;
+    }
+    return n;
+}
+
+int64_t rg_texts_count(const rg_texts *t)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < (int64_t)t->rows * t->length; i++)
+        n += t->targets[i] != RG_NO_TARGET;
+    return n;
+}
+
+/* ---- cross-entropy ----------------------------------------------------------------------------------------------- */
+
+typedef struct losing {
+    const rg_cross_entropy *c;
+    const rg_backend *backend;
+    int64_t first;
+    rg_mat *logits;
+    double *nll;
+} losing;
+
+/* (softmax - onehot) * scale, in place. */
+static void lose_row(const losing *v, int r)
+{
+    const int32_t target = v->c->targets[v->first + r];
+    float *z = rg_mat_row(v->logits, r), most = -INFINITY, own;
+    const int n = v->logits->cols;
+    double sum = 0;
+
+    v->nll[r] = 0;
+    if (target == RG_NO_TARGET) {
+        memset(z, 0, (size_t)n * sizeof *z);
+        return;
+    }
+    own = z[target];
+    for (int i = 0; i < n; i++)
+        most = z[i] > most ? z[i] : most;
+    for (int i = 0; i < n; i++)
+        z[i] -= most;
+    v->backend->host_activate(v->backend, RG_EXP, z, z, (size_t)n);
+    for (int i = 0; i < n; i++)
+        sum += (double)z[i];
+    v->nll[r] = log(sum) + (double)most - (double)own;
+    const float by = (float)(v->c->scale / sum);
+    for (int i = 0; i < n; i++)
+        z[i] *= by;
+    z[target] = (float)((exp((double)own - (double)most) / sum - 1) * v->c->scale);
+}
+
+static void lose_rows(void *arg, int first, int n, int block, int thread)
+{
+    (void)block, (void)thread;
+    for (int r = first; r < first + n; r++)
+        lose_row(arg, r);
+}
+
+static void cross_entropy(void *arg, rg_back_lane *lane, int64_t first, rg_mat *logits, double *nll)
+{
+    rg_back_each_rows(lane, logits->rows, lose_rows, &(losing){ arg, lane->backend, first, logits, nll });
+}
+
+rg_loss rg_cross_entropy_of(const rg_cross_entropy *c)
+{
+    return (rg_loss){ cross_entropy, (void *)(uintptr_t)c };
+}
