@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "server/core.h"
 #include "server/json.h"
+#include "server/models.h"
 
 static void reply_state(rg_server *s, rg_exchange *x, bool ok, const char *what)
 {
@@ -24,11 +25,17 @@ static void reply_state(rg_server *s, rg_exchange *x, bool ok, const char *what)
     rg_exchange_reply(x, ok ? 200 : 503, "application/json", &out);
 }
 
-/* Alive: the pump's loop turned in the last seconds. */
+/* Alive: the pumps' loops turned in the last seconds.  A model that is not open has none. */
 void rg_api_livez(rg_server *s, rg_exchange *x)
 {
-    bool ok = rg_seconds(s->turned_ns, rg_now_ns()) < 5;
+    bool ok = true;
+    rg_server *each;
 
+    for (int i = 0; (each = rg_server_nth(s, i)); i++)
+        if (rg_server_hold(each)) {
+            ok &= rg_seconds(each->turned_ns, rg_now_ns()) < 5;
+            rg_server_release(each);
+        }
     reply_state(s, x, ok, ok ? "ok" : "stuck");
 }
 
@@ -37,7 +44,7 @@ void rg_api_health(rg_server *s, rg_exchange *x)
 {
     switch ((rg_server_state)atomic_load(&s->state)) {
     case RG_LOADING:
-        reply_state(s, x, false, "loading");
+        reply_state(s, x, s->models, s->models ? "ok" : "loading"); /* several are opened when they are asked for */
         return;
     case RG_DRAINING:
         reply_state(s, x, false, "draining");
@@ -48,8 +55,9 @@ void rg_api_health(rg_server *s, rg_exchange *x)
     default:
         break;
     }
-    rg_stats now = rg_engine_stats(s->engine);
-    bool full = now.queue_fill >= 0.9;
+    bool held = rg_server_hold(s), full = held && rg_engine_stats(s->engine).queue_fill >= 0.9;
+    if (held)
+        rg_server_release(s);
     reply_state(s, x, !full, full ? "queue full" : "ok");
 }
 
@@ -69,7 +77,12 @@ void rg_api_metrics(rg_server *s, rg_exchange *x)
     rg_buf out;
 
     rg_buf_init(&out, 1 << 20);
-    rg_metrics_print(s->metrics, &out);
+    rg_metrics *all[256];
+    int n = 0;
+
+    for (rg_server *each; n < (int)RG_LEN(all) && (each = rg_server_nth(s, n)); n++)
+        all[n] = each->metrics;
+    rg_metrics_print(all, n, &out);
     rg_note_answer(s, x, 200);
     rg_exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }

@@ -150,6 +150,7 @@ static bool answer_empty(rg_call *c, const char *key, rg_refusal *e)
 {
     const char *name = json_string_value(json_object_get(c->body, "model"));
     bool stream = !json_is_false(json_object_get(c->body, "stream"));
+    double keep_s;
     rg_buf out;
 
     if (!rg_check_model(c->server, name, e))
@@ -165,7 +166,7 @@ static bool answer_empty(rg_call *c, const char *key, rg_refusal *e)
         rg_out_text(&out, key, "");
     }
     rg_out_bool(&out, "done", true);
-    rg_out_text(&out, "done_reason", rg_ollama_unloads(c->body) ? "unload" : "load");
+    rg_out_text(&out, "done_reason", rg_ollama_keeps(c->body, &keep_s) && keep_s == 0 ? "unload" : "load");
     rg_out_close(&out, '}');
     if (stream)
         rg_buf_str(&out, "\n");

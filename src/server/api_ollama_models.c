@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "server/abilities.h"
+#include "server/models.h"
 #include "server/ollama.h"
 
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
@@ -70,8 +71,10 @@ static void write_digest(rg_buf *b, const rg_server *s, const char *name)
 }
 
 /* One of a list; running: it is in memory. */
-static void write_model(rg_buf *b, const rg_server *s, const char *name, bool running)
+static void write_model(rg_buf *b, rg_server *s, const char *name, bool running)
 {
+    int64_t expires_s = s->models ? rg_models_expire_s(s) : 0;
+
     rg_out_open(b, NULL, '{');
     rg_ollama_write_name(b, "name", name);
     rg_ollama_write_name(b, "model", name);
@@ -82,23 +85,56 @@ static void write_model(rg_buf *b, const rg_server *s, const char *name, bool ru
     write_details(b, s);
     rg_write_abilities(b, s);
     if (running) {
-        rg_out_text(b, "expires_at", "2318-01-01T00:00:00Z"); /* it stays, as with a keep_alive below 0 */
+        if (expires_s)
+            rg_ollama_write_time(b, "expires_at", expires_s);
+        else
+            rg_out_text(b, "expires_at", "2318-01-01T00:00:00Z"); /* it stays, as with a keep_alive below 0 */
         rg_out_int(b, "size_vram", 0);
         rg_out_int(b, "context_length", s->info.max_seq_len);
     }
     rg_out_close(b, '}');
 }
 
+/* One that is not open: what its files say. */
+static void write_closed(rg_buf *b, const rg_server *s)
+{
+    int64_t modified_s, bytes = (int64_t)rg_models_stored(s, &modified_s);
+
+    rg_out_open(b, NULL, '{');
+    rg_ollama_write_name(b, "name", s->o.model);
+    rg_ollama_write_name(b, "model", s->o.model);
+    rg_ollama_write_time(b, "modified_at", modified_s);
+    rg_out_int(b, "size", bytes);
+    rg_out_text(b, "digest", "");
+    rg_out_open(b, "details", '{');
+    rg_out_close(b, '}');
+    rg_out_close(b, '}');
+}
+
+static void write_models(rg_buf *b, rg_server *s, bool running)
+{
+    bool open = rg_server_hold(s);
+
+    if (!open && !running)
+        write_closed(b, s);
+    if (!open)
+        return;
+    write_model(b, s, s->o.model, running);
+    for (int32_t i = 0; i < s->info.n_adapters; i++)
+        write_model(b, s, rg_engine_adapter(s->engine, i), running);
+    rg_server_release(s);
+}
+
 static void reply_models(rg_server *s, rg_exchange *x, bool running)
 {
+    rg_server *each;
     rg_buf out;
 
     rg_buf_init(&out, 1 << 18);
     rg_out_open(&out, NULL, '{');
     rg_out_open(&out, "models", '[');
-    write_model(&out, s, s->o.model, running);
-    for (int32_t i = 0; i < s->info.n_adapters; i++)
-        write_model(&out, s, rg_engine_adapter(s->engine, i), running);
+    for (int i = 0; (each = rg_server_nth(s, i)); i++)
+        write_models(&out, each, running);
     rg_out_close(&out, ']');
     rg_out_close(&out, '}');
     rg_reply_json(s, x, &out);

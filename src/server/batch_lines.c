@@ -158,7 +158,7 @@ static bool is_passing(const rg_batches *b, const rg_slot *slot)
 {
     if (slot->status == 200 || (slot->status >= 400 && slot->status < 500 && slot->status != 429))
         return false;
-    return b->s->state != RG_READY || slot->status == 429 || slot->n_tries < MAX_TRIES;
+    return !rg_server_takes_work(b->s) || slot->status == 429 || slot->n_tries < MAX_TRIES;
 }
 
 /* Write the answer as a line of the output or error file. */
@@ -209,7 +209,7 @@ static void sort_answered(rg_batches *b)
         if (state_of(slot) != RG_SLOT_ANSWERED)
             continue;
         bool passing = slot->status && is_passing(b, slot);
-        if (!slot->status || (passing && b->s->state != RG_READY)) {
+        if (!slot->status || (passing && !rg_server_takes_work(b->s))) {
             free_slot(b, slot, false); /* it was cancelled, or the server is ending */
         } else if (passing) {
             slot->again_ns = rg_now_ns() + ((uint64_t)250000000 << (slot->n_tries < 7 ? slot->n_tries : 7));
@@ -252,13 +252,11 @@ static bool keep_answers(rg_batches *b, rg_error *err)
  * wait. */
 static int32_t may_run(rg_batches *b, int32_t n_running)
 {
-    rg_engine *engine = b->s->engine;
-
-    if (b->s->state != RG_READY || !engine)
+    if (!rg_server_takes_work(b->s))
         return 0;
-    if (atomic_load(&b->s->n_in_flight) <= n_running)
+    if (rg_server_in_flight(b->s) <= n_running)
         return b->n_slots;
-    return rg_engine_stats(engine).n_waiting ? 0 : 1;
+    return rg_server_n_waiting(b->s) ? 0 : 1;
 }
 
 /* The body of the request on a line, as text in *body.  False: *e, or nothing but *err if the store failed. */
@@ -313,7 +311,7 @@ static bool start_line(rg_batches *b, rg_slot *slot, const rg_active *a, rg_erro
     if (e.status)
         rg_reply_refusal(b->s, x, &e);
     else
-        a->route->answer(b->s, x);
+        rg_server_answer(b->s, x);
     rg_exchange_release(x);
     return true;
 }
@@ -430,7 +428,7 @@ bool rg_lines_turn(rg_batches *b)
 {
     rg_error err = { 0 };
 
-    if (b->s->state != RG_READY)
+    if (!rg_server_takes_work(b->s))
         rg_lines_recall(b, 0);
     sort_answered(b);
     if (rg_now_ns() < b->stuck_until_ns)

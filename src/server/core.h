@@ -57,6 +57,8 @@ struct rg_server {
     pthread_cond_t news;
     bool news_made;
     rg_call *fresh;        /* handed over, not yet with the pump */
+    struct rg_models *models; /* all models, if there are several that it opens by itself, of which this is one; */
+    struct rg_model_slot *slot; /*   what it is there; both NULL: the engine is given */
 };
 
 /* ---- endpoints ---- */
@@ -68,6 +70,7 @@ typedef enum rg_route_flags {
     RG_ROUTE_PREFIX = 8,    /* the path goes on */
     RG_ROUTE_ENGINE = 16,   /* needs a model, but makes no tokens */
     RG_ROUTE_OLLAMA = 32,   /* errors in Ollama's shape */
+    RG_ROUTE_LIST = 64,     /* of all models, open or not */
 } rg_route_flags;
 
 typedef void rg_endpoint(rg_server *s, rg_exchange *x);
@@ -84,6 +87,23 @@ typedef struct rg_route {
 
 extern const rg_route rg_routes[];
 extern const int rg_n_routes;
+
+/* Any thread that has the exchange: its endpoint answers, from the model that it names. */
+void rg_server_answer(rg_server *s, rg_exchange *x);
+
+/* True if work may begin: it is ready, or opens models when they are asked for. */
+bool rg_server_takes_work(const rg_server *s);
+/* Requests that wait for their engines. */
+int64_t rg_server_n_waiting(rg_server *s);
+
+/* ---- for models.c ---- */
+
+/* A server for one model more, which shares what `first` has, and is not ready. */
+rg_server *rg_server_beside(rg_server *first, const char *name, rg_error *err);
+void rg_server_end_beside(rg_server *s);
+/* rg_server_ready with a pump, and its end: the engine, which answers nothing, is closed. */
+bool rg_server_ready_to_answer(rg_server *s, rg_engine *engine, rg_error *err);
+void rg_server_unready(rg_server *s);
 
 /* ---- answering ---- */
 

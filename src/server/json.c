@@ -13,6 +13,62 @@ char *rg_body_dump(const json_t *v)
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
+/* The place behind the string that begins at text[at]; n if it does not end. */
+static size_t behind_string(const char *text, size_t n, size_t at)
+{
+    for (at++; at < n && text[at] != '"'; at++)
+        at += text[at] == '\\';
+    return at < n ? at + 1 : n;
+}
+
+static size_t skip_blank(const char *text, size_t n, size_t at)
+{
+    while (at < n && strchr(" \t\r\n", text[at]))
+        at++;
+    return at;
+}
+
+/* The string text[0, n), with its quotes, into to. */
+static bool read_string(const char *text, size_t n, char *to, size_t room)
+{
+    json_t *v = json_loadb(text, n, JSON_DECODE_ANY, NULL);
+    const char *s = json_string_value(v);
+    bool ok = s && json_string_length(v) < room;
+
+    if (ok)
+        memcpy(to, s, json_string_length(v) + 1);
+    json_decref(v);
+    return ok;
+}
+
+bool rg_json_member(const char *text, size_t n, const char *key, char *to, size_t room)
+{
+    size_t depth = 0;
+    bool found = false;
+
+    for (size_t at = skip_blank(text, n, 0), end; at < n;) {
+        char c = text[at];
+
+        if (c != '"') {
+            depth += c == '{' || c == '[';
+            depth -= depth && (c == '}' || c == ']');
+            at++;
+            continue;
+        }
+        end = behind_string(text, n, at);
+        size_t colon = skip_blank(text, n, end), from = skip_blank(text, n, colon + 1);
+        bool is_key = depth == 1 && colon < n && text[colon] == ':';
+
+        if (is_key && end - at == strlen(key) + 2 && !memcmp(text + at + 1, key, strlen(key)) && from < n &&
+            text[from] == '"') {
+            end = behind_string(text, n, from);
+            found = read_string(text + from, end - from, to, room);
+        }
+        at = end;
+    }
+    return found;
+}
+
 json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
 {
     json_error_t why = { 0 };

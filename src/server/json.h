@@ -14,6 +14,10 @@ enum { RG_BODY_DEPTH = 64, RG_BODY_VALUES = 1 << 21 };
 /* NULL and *err (a fixed sentence) if it is not one JSON value, or passes a budget. */
 json_t *rg_body_parse(const char *text, size_t n, rg_error *err);
 
+/* The string that is a member of the object in text, and not of one within it, into to as UTF-8, without parsing the
+ * rest; the last of several.  False: there is none, or it is too long. */
+bool rg_json_member(const char *text, size_t n, const char *key, char *to, size_t room);
+
 /* v as compact text, to be rg_free'd; NULL: no memory.  Linking json.c makes jansson allocate from base/mem. */
 char *rg_body_dump(const json_t *v);
 

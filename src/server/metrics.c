@@ -237,39 +237,59 @@ static void print_http(rg_metrics *m, rg_buf *out)
 }
 
 /* Up to the last place at which any was. */
-static void print_accepted(rg_metrics *m, rg_buf *out)
+static void print_accepted(const rg_metrics *m, const char *name, rg_buf *out)
 {
-    static const char name[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
     int n = RG_DRAFT_PLACES;
 
     while (n > 0 && !m->accepted_at[n - 1])
         n--;
-    head(out, name, "Tokens of drafts accepted, by their place in the draft.", "counter");
     for (int i = 0; i < n; i++)
         rg_buf_printf(out, "%s{position=\"%d\",%s} %llu\n", name, i, m->labels.data,
                       (unsigned long long)m->accepted_at[i]);
 }
 
-void rg_metrics_print(rg_metrics *m, rg_buf *out)
+static void print_finished(const rg_metrics *m, const char *name, rg_buf *out)
 {
-    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; i < RG_LEN(reasons); i++)
+        rg_buf_printf(out, "%s{finished_reason=\"%s\",%s} %llu\n", name, reasons[i], m->labels.data,
+                      (unsigned long long)m->finished[i]);
+}
+
+/* All models' lines of a name stand together, under one head. */
+static void print_all(rg_metrics *const m[], int n, rg_buf *out)
+{
+    static const char finished[] = "vllm:request_success_total",
+                      accepted[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+
     for (int i = 0; i < RG_N_GAUGES; i++) {
         head(out, gauge_names[i].name, gauge_names[i].help, "gauge");
-        rg_buf_printf(out, "%s{%s} %.9g\n", gauge_names[i].name, m->labels.data, m->g[i]);
+        for (int k = 0; k < n; k++)
+            rg_buf_printf(out, "%s{%s} %.9g\n", gauge_names[i].name, m[k]->labels.data, m[k]->g[i]);
     }
     for (int i = 0; i < RG_N_COUNTERS; i++) {
         head(out, counter_names[i].name, counter_names[i].help, "counter");
-        rg_buf_printf(out, "%s{%s} %.15g\n", counter_names[i].name, m->labels.data, m->c[i]);
+        for (int k = 0; k < n; k++)
+            rg_buf_printf(out, "%s{%s} %.15g\n", counter_names[i].name, m[k]->labels.data, m[k]->c[i]);
     }
-    head(out, "vllm:request_success_total", "Requests finished, by reason.", "counter");
-    for (size_t i = 0; i < RG_LEN(reasons); i++)
-        rg_buf_printf(out, "vllm:request_success_total{finished_reason=\"%s\",%s} %llu\n", reasons[i], m->labels.data,
-                      (unsigned long long)m->finished[i]);
-    print_accepted(m, out);
+    head(out, finished, "Requests finished, by reason.", "counter");
+    for (int k = 0; k < n; k++)
+        print_finished(m[k], finished, out);
+    head(out, accepted, "Tokens of drafts accepted, by their place in the draft.", "counter");
+    for (int k = 0; k < n; k++)
+        print_accepted(m[k], accepted, out);
     for (int i = 0; i < RG_N_HISTOGRAMS; i++) {
         head(out, histogram_names[i].name, histogram_names[i].help, "histogram");
-        print_histogram(out, histogram_names[i].name, m->labels.data, &m->h[i], histogram_names[i].buckets);
+        for (int k = 0; k < n; k++)
+            print_histogram(out, histogram_names[i].name, m[k]->labels.data, &m[k]->h[i], histogram_names[i].buckets);
     }
-    print_http(m, out);
-    pthread_mutex_unlock(&m->lock);
+    print_http(m[0], out);
+}
+
+void rg_metrics_print(rg_metrics *const m[], int n, rg_buf *out)
+{
+    for (int k = 0; k < n; k++)
+        pthread_mutex_lock(&m[k]->lock);
+    print_all(m, n, out);
+    for (int k = n - 1; k >= 0; k--)
+        pthread_mutex_unlock(&m[k]->lock);
 }

@@ -2,12 +2,14 @@
 #include "server/ollama.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "server/models.h"
 #include "server/timings.h"
 
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */
@@ -99,7 +101,10 @@ static bool adapt_messages(json_t *body, rg_refusal *e)
 bool rg_ollama_adapt(rg_call *c, rg_refusal *e)
 {
     json_t *stream = json_object_get(c->body, "stream");
+    double keep_s;
 
+    if (c->server->models && rg_ollama_keeps(c->body, &keep_s))
+        rg_models_keep(c->server, keep_s);
     if (!hoist_options(c->body, e))
         return false;
     drop_no_limit(c->body);
@@ -128,13 +133,42 @@ bool rg_ollama_think(rg_call *c, rg_refusal *e)
     return ok || rg_refuse_memory(e);
 }
 
-bool rg_ollama_unloads(const json_t *body)
+/* "1h30m", "-1", "500ms": numbers with a unit each; the last one may have none, which are seconds. */
+static bool read_duration(const char *s, double *seconds)
+{
+    static const struct {
+        const char *unit;
+        double s;
+    } units[] = { { "ms", 1e-3 }, { "us", 1e-6 }, { "ns", 1e-9 }, { "h", 3600 }, { "m", 60 }, { "s", 1 }, { "", 1 } };
+    const double sign = *s == '-' ? -1 : 1;
+
+    s += *s == '-' || *s == '+';
+    *seconds = 0;
+    do {
+        char *end;
+        double v = strtod(s, &end);
+        size_t i = 0;
+
+        if (end == s || !(v >= 0))
+            return false;
+        while (strncmp(end, units[i].unit, strlen(units[i].unit)) != 0)
+            i++;
+        *seconds += sign * v * units[i].s;
+        s = end + strlen(units[i].unit);
+        if (!*units[i].unit)
+            return !*s;
+    } while (*s);
+    return true;
+}
+
+bool rg_ollama_keeps(const json_t *body, double *seconds)
 {
     const json_t *v = json_object_get(body, "keep_alive");
-    const char *s = json_string_value(v);
 
-    return json_is_number(v) ? json_number_value(v) == 0
-                             : s && (!strcmp(s, "0") || !strcmp(s, "0s") || !strcmp(s, "0m"));
+    if (json_is_string(v))
+        return read_duration(json_string_value(v), seconds);
+    *seconds = json_number_value(v);
+    return json_is_number(v);
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */

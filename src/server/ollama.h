@@ -23,8 +23,9 @@ bool rg_ollama_think(rg_call *c, rg_refusal *e);
 /* Refuse pictures in a list called `param`, unless it is empty: models see none here. */
 bool rg_ollama_no_images(const json_t *images, const char *param, rg_refusal *e);
 
-/* True: keep_alive is 0, which asks to unload the model. */
-bool rg_ollama_unloads(const json_t *body);
+/* keep_alive: how long the model is to stay after this answer, in seconds (0: it goes, below 0: for good), as a number
+ * or as Go writes durations ("5m", "1h30m").  False: it is not there, or is none. */
+bool rg_ollama_keeps(const json_t *body, double *seconds);
 
 /* "model": the name that answers as clients know it, with its tag. */
 void rg_ollama_write_name(rg_buf *b, const char *key, const char *name);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "server/core.h"
 #include "server/json.h"
+#include "server/models.h"
 #include "server/talk/past.h"
 
 static const struct status_words {
@@ -89,7 +90,7 @@ void rg_note_answer(rg_server *s, rg_exchange *x, int status)
     const char *path = n->route >= 0 ? rg_routes[n->route].path : "other";
     const char *method = n->route >= 0 ? rg_routes[n->route].method : "any";
 
-    rg_count_http(s->metrics, n->route, path, method, status, took);
+    rg_count_http(rg_server_nth(s, 0)->metrics, n->route, path, method, status, took);
     const rg_log_field fields[] = { { .name = "request_id", .text = rg_exchange_id(x) },
                                     { .name = "method", .text = method },
                                     { .name = "path", .text = path },
@@ -209,13 +210,24 @@ const char *rg_find_adapter(const rg_server *s, const char *name)
     return found;
 }
 
+/* The i-th name behind the first: of the other models, or of the adapters of the only one. */
+static const char *nth_name(const rg_server *s, int i)
+{
+    const rg_server *other = s->models ? rg_models_nth(s->models, i + 1) : NULL;
+
+    if (s->models)
+        return other ? other->o.model : NULL;
+    return i < s->info.n_adapters ? rg_engine_adapter(s->engine, i) : NULL;
+}
+
 bool rg_refuse_model(const rg_server *s, rg_refusal *e)
 {
     char served[sizeof e->text - 80];
-    size_t n = (size_t)snprintf(served, sizeof served, "'%s'", s->o.model);
+    const rg_server *first = s->models ? rg_models_nth(s->models, 0) : s;
+    size_t n = (size_t)snprintf(served, sizeof served, "'%s'", first->o.model);
+    const char *name;
 
-    for (int32_t i = 0; i < s->info.n_adapters && n < sizeof served; i++) {
-        const char *name = rg_engine_adapter(s->engine, i);
+    for (int i = 0; (name = nth_name(s, i)) && n < sizeof served; i++) {
         if (strlen(name) + sizeof ", '' ..." > sizeof served - n) {
             snprintf(served + n, sizeof served - n, " ...");
             break;

@@ -13,6 +13,7 @@
 #include "server/core.h"
 #include "server/fim.h"
 #include "server/json.h"
+#include "server/models.h"
 #include "server/origins.h"
 
 const rg_route rg_routes[] = {
@@ -111,6 +112,8 @@ static bool check_state(rg_server *s, const rg_exchange_note *n, unsigned flags,
 
     if (!(flags & (RG_ROUTE_WORK | RG_ROUTE_ENGINE)))
         return true;
+    if (s->models && state != RG_DRAINING && state != RG_FAULTED)
+        return true; /* the body says which model it needs, and it may wait for that */
     if (state == RG_LOADING || !s->engine) /* the server may end before it was ready */
         return unavailable(e, "loading", "The model is still being loaded.", 2);
     if (!(flags & RG_ROUTE_WORK))
@@ -171,7 +174,17 @@ static void handle(void *arg, rg_exchange *x)
     if (!check_fault(x, &e)) /* of its body */
         rg_reply_refusal(arg, x, &e);
     else
-        rg_routes[rg_exchange_notes(x)->route].answer(arg, x);
+        rg_server_answer(arg, x);
+}
+
+void rg_server_answer(rg_server *s, rg_exchange *x)
+{
+    const rg_route *r = &rg_routes[rg_exchange_notes(x)->route];
+
+    if (s->models && r->flags & (RG_ROUTE_WORK | RG_ROUTE_ENGINE) && !(r->flags & RG_ROUTE_LIST))
+        rg_models_answer(s->models, x);
+    else
+        r->answer(s, x);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -290,6 +303,7 @@ static void make_forecasts(rg_server *s, const rg_engine *engine)
 {
     static const int32_t batches[RG_MAX_FORECASTS] = { 1, 4, 16, 64 };
 
+    s->n_forecasts = 0;
     s->forecast_at = s->info.max_seq_len / 2 < 1024 ? s->info.max_seq_len / 2 : 1024;
     for (int i = 0; i < RG_MAX_FORECASTS; i++) {
         s->forecast[s->n_forecasts].batch = batches[i];
@@ -317,49 +331,165 @@ void rg_server_ready(rg_server *s, rg_engine *engine)
     rg_gauge(s->metrics, RG_G_READY, 1);
 }
 
+/* ---- several models ---------------------------------------------------------------------------------------------- */
+
+rg_server *rg_server_beside(rg_server *first, const char *name, rg_error *err)
+{
+    rg_server *s = rg_zalloc(sizeof *s);
+
+    if (!s)
+        return rg_fail_memory(err, sizeof *s), NULL;
+    s->o = first->o;
+    s->o.n_aliases = 0;
+    s->o.model = rg_strdup(name);
+    s->http = first->http;
+    s->keys = first->keys;
+    s->batches = first->batches;
+    s->started_s = first->started_s;
+    s->models = first->models;
+    pthread_mutex_init(&s->lock, NULL);
+    s->news_made = rg_cond_init(&s->news);
+    s->metrics = s->o.model && s->news_made ? rg_metrics_new(s->o.model, err) : NULL;
+    if (s->metrics)
+        return s;
+    rg_server_end_beside(s);
+    return rg_fail_memory(err, 0), NULL;
+}
+
+void rg_server_end_beside(rg_server *s)
+{
+    rg_metrics_free(s->metrics);
+    free_text(s->o.model);
+    if (s->news_made)
+        pthread_cond_destroy(&s->news);
+    pthread_mutex_destroy(&s->lock);
+    rg_free(s);
+}
+
+bool rg_server_ready_to_answer(rg_server *s, rg_engine *engine, rg_error *err)
+{
+    if (!s->pump_runs && !rg_pump_start(s, err))
+        return false;
+    rg_server_ready(s, engine);
+    return true;
+}
+
+void rg_server_unready(rg_server *s)
+{
+    rg_engine *engine = atomic_load(&s->engine);
+    int ready = RG_READY;
+
+    rg_pump_stop(s);
+    s->closing = s->aborting = false;
+    atomic_compare_exchange_strong(&s->state, &ready, RG_LOADING);
+    rg_gauge(s->metrics, RG_G_READY, 0);
+    atomic_store(&s->engine, NULL);
+    rg_close(engine);
+}
+
+bool rg_server_serve_models(rg_server *s, const rg_server_models *o, const char *const *names,
+                            const char *const *paths, int32_t n, rg_error *err)
+{
+    const char *name = rg_strdup(names[0]);
+
+    if (!name)
+        return rg_fail_memory(err, 0);
+    free_text(s->o.model);
+    s->o.model = name;
+    s->models = rg_models_new(s, o, err);
+    for (int32_t i = 0; i < n && s->models; i++)
+        if (!rg_models_add(s->models, names[i], paths[i], err))
+            return false;
+    return s->models && rg_models_start(s->models, err);
+}
+
 void rg_server_drain(rg_server *s)
 {
-    int was = atomic_load(&s->state);
+    rg_server *each;
 
-    while (was != RG_FAULTED && !atomic_compare_exchange_weak(&s->state, &was, RG_DRAINING))
-        ;
-    rg_gauge(s->metrics, RG_G_READY, 0);
+    for (int i = 0; (each = rg_server_nth(s, i)); i++) {
+        int was = atomic_load(&each->state);
+
+        while (was != RG_FAULTED && !atomic_compare_exchange_weak(&each->state, &was, RG_DRAINING))
+            ;
+        rg_gauge(each->metrics, RG_G_READY, 0);
+    }
 }
 
 int rg_server_in_flight(const rg_server *s)
 {
-    return s->n_in_flight;
+    return s->models ? rg_models_in_flight(s->models) : s->n_in_flight;
+}
+
+bool rg_server_takes_work(const rg_server *s)
+{
+    int state = atomic_load(&s->state);
+
+    return state == RG_READY || (s->models && state == RG_LOADING);
+}
+
+int64_t rg_server_n_waiting(rg_server *s)
+{
+    rg_server *each;
+    int64_t n = 0;
+
+    for (int i = 0; (each = rg_server_nth(s, i)); i++)
+        if (rg_server_hold(each)) {
+            n += rg_engine_stats(each->engine).n_waiting;
+            rg_server_release(each);
+        }
+    return n;
 }
 
 bool rg_server_faulted(const rg_server *s)
 {
-    return s->state == RG_FAULTED;
+    const rg_server *each;
+    bool is = false;
+
+    for (int i = 0; (each = rg_server_nth((rg_server *)(uintptr_t)s, i)); i++)
+        is |= each->state == RG_FAULTED;
+    return is;
 }
 
 void rg_server_abort(rg_server *s)
 {
+    rg_server *each;
+
     rg_server_drain(s);
-    s->aborting = true;
+    for (int i = 0; (each = rg_server_nth(s, i)); i++)
+        each->aborting = true;
 }
 
 /* How long slow clients may take to read their last events. */
 static const double last_flush_s = 1;
 
-void rg_server_close(rg_server *s)
+/* Handed over while the pump was stopping. */
+static void drop_fresh(rg_server *s)
 {
-    if (!s)
-        return;
-    s->state = RG_DRAINING;
-    rg_pump_stop(s);
-    if (s->http)
-        rg_http_flush(s->http, last_flush_s);
-    rg_batches_stop(s->batches);
-    rg_http_close(s->http);
-    while (s->fresh) { /* handed over while the pump was stopping */
+    while (s->fresh) {
         rg_call *c = s->fresh;
         s->fresh = c->next;
         rg_call_free(c);
     }
+}
+
+void rg_server_close(rg_server *s)
+{
+    rg_server *each;
+
+    if (!s)
+        return;
+    s->state = RG_DRAINING;
+    rg_models_stop(s->models);
+    for (int i = 0; (each = rg_server_nth(s, i)); i++)
+        rg_pump_stop(each);
+    if (s->http)
+        rg_http_flush(s->http, last_flush_s);
+    rg_batches_stop(s->batches);
+    rg_http_close(s->http);
+    for (int i = 0; (each = rg_server_nth(s, i)); i++)
+        drop_fresh(each);
+    rg_models_free(s->models);
     rg_batches_free(s->batches);
     rg_keys_free(s->keys);
     rg_metrics_free(s->metrics);

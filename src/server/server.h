@@ -1,4 +1,6 @@
-/* server.h -- the HTTP server over one engine: the APIs that clients already speak, for many clients at once.
+/* server.h -- the HTTP server over engines: the APIs that clients already speak, for many clients at once.
+ *
+ * It answers from one engine that is given, or opens the models of a list by itself (models.h).
  *
  * It listens from rg_server_open on and answers 503 until an engine is there.  HTTP threads turn requests into
  * rg_submit, one pump thread turns tokens into bytes; the engine never waits for either.  Functions may be called from
@@ -57,6 +59,22 @@ void rg_server_loading(rg_server *s, const char *step, double done);
 
 /* Answer from this engine, which outlives the server's close. */
 void rg_server_ready(rg_server *s, rg_engine *engine);
+
+/* Several models: how they are opened, and how long they stay. */
+typedef struct rg_server_models {
+    /* By a thread of the server, one at a time: open the model at this path, and tell rg_server_loading(s, ...) how far
+     * it is.  RG_E_LIMIT: there is too little memory; it may be asked again when another model was closed.  The engine
+     * is the server's, which closes it. */
+    rg_engine *(*open)(void *arg, const char *path, rg_server *s, rg_error *err);
+    void *arg;
+    double keep_alive_s; /* a model that has answered nothing for so long is closed; below 0: it stays */
+} rg_server_models;
+
+/* Answer from these models instead of one engine, each opened when it is asked for; the first one's name becomes that
+ * of options.model, and requests that name none are for it.  Once, before anybody asks.  False and *err: two have the same
+ * name, no memory, or no thread. */
+bool rg_server_serve_models(rg_server *s, const rg_server_models *o, const char *const *names,
+                            const char *const *paths, int32_t n, rg_error *err);
 
 void rg_server_drain(rg_server *s);       /* from now on new work is refused with 503; what runs goes on */
 int rg_server_in_flight(const rg_server *s); /* requests that have not had their last byte */

@@ -40,7 +40,7 @@ static const char *const drawn[] = { "text", "content", "delta", "finish_reason"
                                      "cache_read_input_tokens", "size", NULL };
 
 /* Members that the official clients do not know. */
-static const char *const beside[] = { "timings", NULL };
+static const char *const beside[] = { "timings", "capabilities", NULL };
 
 typedef struct comparison {
     bool greedy;
