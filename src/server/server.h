@@ -71,8 +71,8 @@ typedef struct rg_server_models {
 } rg_server_models;
 
 /* Answer from these models instead of one engine, each opened when it is asked for; the first one's name becomes that
- * of options.model, and requests that name none are for it.  Once, before anybody asks.  False and *err: two have the same
- * name, no memory, or no thread. */
+ * of options.model, and requests that name none are for it.  Once, before anybody asks.  False and *err: two have the
+ * same name, no memory, or no thread. */
 bool rg_server_serve_models(rg_server *s, const rg_server_models *o, const char *const *names,
                             const char *const *paths, int32_t n, rg_error *err);
 
