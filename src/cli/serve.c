@@ -400,6 +400,8 @@ static int run(int argc, char **argv)
         { "--body-timeout", CLI_FLOAT, &o.body_s, "S", "for a request's body (default 60)", 0, 1e9 },
         { "--write-timeout", CLI_FLOAT, &o.write_s, "S", "for a client that takes nothing (default 300)", 0, 1e9 },
         { "--ping", CLI_FLOAT, &o.ping_s, "S", "write to silent streams so often (default 5; 0: never)", 0, 1e9 },
+        { "--store", CLI_STRING, &o.s.store_dir, "DIR",
+          "keep responses and conversations here (default: in memory, for an hour)" },
         { "--batch-dir", CLI_STRING, &o.s.batch_dir, "DIR", "keep files and batches here (default: there are none)" },
         { "--batch-lines", CLI_INT, &o.s.batch_lines, "N", "of batches, that run at once (default 8)", 1, 4096 },
         { "--max-batches", CLI_INT, &o.s.max_batches, "N", "of one key, that have not ended (default 64)", 1, 1 << 20 },

@@ -1,5 +1,5 @@
-/* api_responses.c -- POST /v1/responses: reading a request, and the response object.  Nothing is stored, so there is no
- * previous response. */
+/* api_responses.c -- POST /v1/responses: reading a request, and the response object.  What is kept
+ * of it is in responses_kept.c. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,12 +36,17 @@ static void write_settings(rg_buf *b, const rg_call *c)
         rg_out_null(b, "max_output_tokens");
     rg_out_value(b, "metadata", json_object_get(c->body, "metadata"));
     rg_out_bool(b, "parallel_tool_calls", c->f.parallel_tools);
-    rg_out_null(b, "previous_response_id");
+    rg_out_value(b, "previous_response_id", c->previous);
+    if (c->conversation) {
+        rg_out_open(b, "conversation", '{');
+        rg_out_value(b, "id", c->conversation);
+        rg_out_close(b, '}');
+    }
     rg_out_open(b, "reasoning", '{');
     rg_out_value(b, "effort", effort);
     rg_out_null(b, "summary");
     rg_out_close(b, '}');
-    rg_out_bool(b, "store", false);
+    rg_out_bool(b, "store", c->f.store);
     rg_out_real(b, "temperature", round(1e6 * (double)s.temperature) / 1e6); /* 0.7, not what a float makes of it */
     write_text_settings(b, json_object_get(c->body, "text"));
     if (choice && !json_is_null(choice))
@@ -53,7 +58,7 @@ static void write_settings(rg_buf *b, const rg_call *c)
     else
         rg_out_raw(b, "tools", "[]", 2);
     rg_out_real(b, "top_p", round(1e6 * (double)s.top_p) / 1e6);
-    rg_out_text(b, "truncation", "disabled");
+    rg_out_text(b, "truncation", c->f.truncation ? c->f.truncation : "disabled");
     rg_out_text(b, "user", c->f.user);
 }
 
@@ -75,6 +80,15 @@ static void write_usage(rg_buf *b, const rg_call *c)
     rg_out_close(b, '}');
 }
 
+static const char *status_word(const rg_call *c, bool done, const rg_refusal *e)
+{
+    if (e)
+        return "failed";
+    if (!done)
+        return c->f.background && !c->f.stream ? "queued" : "in_progress";
+    return rg_finish_is_cut(&c->choices[0]) ? "incomplete" : "completed";
+}
+
 void rg_response_write(rg_buf *b, const rg_call *c, const char *key, bool done, const rg_refusal *e)
 {
     const rg_choice *ch = &c->choices[0];
@@ -84,8 +98,8 @@ void rg_response_write(rg_buf *b, const rg_call *c, const char *key, bool done, 
     rg_out_text(b, "id", c->id);
     rg_out_text(b, "object", "response");
     rg_out_int(b, "created_at", c->created_s);
-    rg_out_text(b, "status", e ? "failed" : !done ? "in_progress" : cut ? "incomplete" : "completed");
-    rg_out_bool(b, "background", false);
+    rg_out_text(b, "status", status_word(c, done, e));
+    rg_out_bool(b, "background", c->f.background);
     if (e) {
         rg_out_open(b, "error", '{');
         rg_out_text(b, "code", "server_error");
@@ -103,7 +117,7 @@ void rg_response_write(rg_buf *b, const rg_call *c, const char *key, bool done, 
     }
     rg_out_text(b, "model", rg_call_model(c));
     if (done)
-        rg_response_output(b, c);
+        rg_response_output(b, c, "output");
     else
         rg_out_raw(b, "output", "[]", 2);
     write_settings(b, c);
@@ -163,17 +177,21 @@ static bool read_small(rg_call *c, rg_refusal *e)
 
 static void whole(rg_call *c, rg_buf *out)
 {
+    rg_response_keep(c, true, NULL);
     rg_response_write(out, c, NULL, true, NULL);
 }
 
 static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e)
 {
     const json_t *kwargs = json_object_get(body, "chat_template_kwargs");
-    json_t *effort = json_object_get(json_object_get(body, "reasoning"), "effort"), *messages;
+    json_t *effort = json_object_get(json_object_get(body, "reasoning"), "effort"), *messages = NULL;
+    const char *truncation = json_string_value(json_object_get(body, "truncation"));
+    json_t *items = rg_flat_tools_read(body, talk, e) ? rg_items_with_history(body, talk, e) : NULL;
 
-    if (!rg_flat_tools_read(body, talk, e))
-        return false;
-    messages = rg_input_read(json_object_get(body, "input"), json_object_get(body, "instructions"), talk, e);
+    if (items)
+        messages = rg_input_read(items, json_object_get(body, "instructions"), talk, e);
+    json_decref(items);
+    talk->may_cut = truncation && !strcmp(truncation, "auto");
     talk->all = messages ? rg_conversation_new(messages, talk->tools, kwargs, e) : NULL;
     if (talk->all && json_is_string(effort))
         json_object_set(talk->all, "reasoning_effort", effort);
@@ -193,7 +211,15 @@ static const rg_shape shape = {
 
 void rg_api_responses(rg_server *s, rg_exchange *x)
 {
-    rg_call_answer(s, x, &shape);
+    rg_refusal e = { 0 };
+    rg_call *c = rg_call_new(s, x, &shape, &e);
+
+    if (c && c->f.background && !c->f.store)
+        rg_refuse_field(&e, "background", "'background' needs 'store', which must not be false.");
+    else if (c && read_request(c, &e) && (c->f.background && !c->f.stream ? rg_background_start : rg_call_start)(c, &e))
+        return;
+    rg_call_free(c);
+    rg_reply_refusal(s, x, &e);
 }
 
 static void write_count(rg_buf *out, const rg_rendered *r)

@@ -10,21 +10,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/sha256.h"
 #include "server/batches_inner.h"
 
 enum { MAX_TRIES = 10, MAX_STUCK_S = 30 };
 
 /* ---- owners: a key's hash, since the store outlives the list of keys --------------------------------------------- */
-
-static void name_owner(const char *key, char out[RG_OWNER_ROOM])
-{
-    uint8_t hash[32];
-
-    rg_sha256(key, strlen(key), hash);
-    for (int i = 0; i < 32; i++)
-        snprintf(out + 2 * i, 3, "%02x", hash[i]);
-}
 
 const char *rg_owner_of(const rg_batches *b, int tenant)
 {
@@ -40,8 +30,10 @@ static int32_t find_owner(const rg_batches *b, const char *owner)
     return -1;
 }
 
-bool rg_lines_open(rg_batches *b, const char *const *keys, int32_t n_keys, rg_error *err)
+bool rg_lines_open(rg_batches *b, rg_error *err)
 {
+    const int32_t n_keys = rg_keys_count(b->s->keys);
+
     b->n_slots = b->s->o.batch_lines;
     b->n_owners = n_keys > 0 ? n_keys : 1;
     b->owners = rg_array((size_t)b->n_owners, sizeof *b->owners);
@@ -49,7 +41,7 @@ bool rg_lines_open(rg_batches *b, const char *const *keys, int32_t n_keys, rg_er
     if (!b->owners || !b->slots)
         return rg_fail_memory(err, (size_t)b->n_slots * sizeof *b->slots);
     for (int32_t i = 0; i < n_keys; i++)
-        name_owner(keys[i], b->owners[i]);
+        snprintf(b->owners[i], sizeof b->owners[i], "%s", rg_keys_owner(b->s->keys, i));
     for (int32_t i = 0; i < b->n_slots; i++)
         b->slots[i].b = b;
     return true;

@@ -287,7 +287,7 @@ static void *run(void *arg)
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-rg_batches *rg_batches_open(rg_server *s, const char *const *keys, int32_t n_keys, rg_error *err)
+rg_batches *rg_batches_open(rg_server *s, rg_error *err)
 {
     rg_batches *b = rg_zalloc(sizeof *b);
 
@@ -302,7 +302,7 @@ rg_batches *rg_batches_open(rg_server *s, const char *const *keys, int32_t n_key
         goto fail;
     }
     b->st = rg_store_open(s->o.batch_dir, err);
-    if (!b->st || !rg_lines_open(b, keys, n_keys, err))
+    if (!b->st || !rg_lines_open(b, err))
         goto fail;
     s->batches = b; /* what the thread's tasks find it by */
     b->runs = rg_thread_start(&b->thread, run, b);

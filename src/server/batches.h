@@ -13,7 +13,7 @@
 #include "server/store.h"
 
 /* Open the store in s->o.batch_dir and start the thread.  NULL and *err on failure. */
-rg_batches *rg_batches_open(rg_server *s, const char *const *keys, int32_t n_keys, rg_error *err);
+rg_batches *rg_batches_open(rg_server *s, rg_error *err);
 /* After the pump has stopped: what was answered is committed, tasks that wait are refused, and so are later ones. */
 void rg_batches_stop(rg_batches *b);
 void rg_batches_free(rg_batches *b); /* no exchange is left; NULL is fine */

@@ -66,7 +66,7 @@ struct rg_batches {
 };
 
 const char *rg_owner_of(const rg_batches *b, int tenant);
-bool rg_lines_open(rg_batches *b, const char *const *keys, int32_t n_keys, rg_error *err);
+bool rg_lines_open(rg_batches *b, rg_error *err);
 void rg_lines_close(rg_batches *b);
 /* Store the answers that have come, end batches that are over, begin the lines that there is room for.  True: call it
  * again soon. */

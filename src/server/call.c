@@ -93,6 +93,9 @@ void rg_call_free(rg_call *c)
     rg_constraint_fini(&c->calls);
     json_decref(c->tools);
     json_decref(c->kinds);
+    json_decref(c->previous);
+    json_decref(c->conversation);
+    rg_free(c->items);
     json_decref(c->must);
     json_decref(c->body);
     rg_buf_fini(&c->out);
@@ -320,14 +323,36 @@ static bool force(const rg_call *c, const rg_conversation *talk, const json_t *t
     return rg_force_calls(&rules, to, e);
 }
 
+static const char *owner_of(const rg_server *s, rg_exchange *x)
+{
+    return rg_keys_owner(s->keys, rg_exchange_notes(x)->tenant);
+}
+
+/* Ids that a prompt may have, so that there is room for an answer: as long as was asked for, up to a quarter of the
+ * context. */
+static size_t room_for_prompt(const rg_call *c)
+{
+    int64_t all = c->server->info.max_seq_len, asked = tokens_asked(c);
+
+    return (size_t)(all - (asked < all / 4 ? asked : all / 4 > 0 ? all / 4 : 1));
+}
+
 bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
 {
-    rg_conversation talk = { 0 };
+    rg_conversation talk = { .server = c->server, .owner = owner_of(c->server, c->x), .id = c->id };
     rg_rendered r = { 0 };
-    bool ok = read(c->body, &talk, e) && rg_render(c->server, &talk, c->f.generation_prompt, &r, e);
+    bool ok = read(c->body, &talk, e);
+
+    if (ok && talk.may_cut)
+        ok = rg_render_cut(c->server, &talk, room_for_prompt(c), &r, e);
+    else if (ok)
+        ok = rg_render(c->server, &talk, c->f.generation_prompt, &r, e);
 
     c->tools = json_incref(talk.tools);
     c->kinds = json_incref(talk.kinds);
+    c->previous = json_incref(talk.previous);
+    c->conversation = json_incref(talk.conversation);
+    c->items = talk.items && (c->f.store || talk.conversation) ? rg_body_dump(talk.items) : NULL;
     c->start_at = r.start;
     rg_warn_of(c->x, &talk, &r);
     c->n_earlier = rg_conversation_n_calls(talk.all);
@@ -348,7 +373,7 @@ void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *rea
                        void (*write)(rg_buf *out, const rg_rendered *r))
 {
     rg_refusal e = { 0 };
-    rg_conversation talk = { 0 };
+    rg_conversation talk = { .server = s, .owner = owner_of(s, x) };
     rg_rendered r = { 0 };
     json_t *body = rg_read_object(x, &e);
     const bool generate = !json_is_false(json_object_get(body, "add_generation_prompt"));

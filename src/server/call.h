@@ -96,6 +96,8 @@ struct rg_call {
     const char *adapter; /* of the engine's, that the model's name asks for; NULL: the model alone */
     json_t *tools;      /* in the form of chat completions; NULL: none */
     json_t *kinds;      /* of those, what is no function to the client: as in rg_conversation; NULL: none */
+    char *items;        /* of responses: the request's own, as a list in JSON; NULL: it is not kept */
+    json_t *previous, *conversation; /* and what they came after; NULL: nothing, or no memory of it */
     json_t *must;       /* of those, what every answer has to call one of; NULL: it need not */
     rg_constraint calls; /* of an answer that may call tools, or else be what f.constraint says; name NULL: none */
     rg_talk_start start_at; /* where answers begin */

@@ -362,6 +362,9 @@ void rg_conversation_fini(rg_conversation *talk)
     json_decref(talk->tools);
     json_decref(talk->must);
     json_decref(talk->kinds);
+    json_decref(talk->items);
+    json_decref(talk->previous);
+    json_decref(talk->conversation);
     *talk = (rg_conversation){ 0 };
 }
 

@@ -5,14 +5,23 @@
 
 #include "server/fields.h"
 
+typedef struct rg_server rg_server;
+
 /* What a model is to go on from. */
 typedef struct rg_conversation {
+    /* Set before it is read: where histories are kept, of whom, and the id of what answers. */
+    rg_server *server;
+    const char *owner, *id;
+    /* Of the Responses API: the items of the request itself, how many came before them, and what these were of. */
+    json_t *items, *previous, *conversation;
+    size_t n_history;
     json_t *all;   /* {messages, tools, and the template's variables} */
     json_t *tools; /* what is offered, in the form of chat completions; NULL: none */
     json_t *must;  /* of those, what the answer must call one of; NULL: it need not */
     json_t *kinds; /* by the name that a tool is offered by, unless it is a function of this name: what it is to the
                     *   client, {kind, name, namespace}, of which kind is an index into rg_tool_kinds; NULL: none */
     char warning[600]; /* what was left out or changed, for a header of the answer; "": nothing */
+    bool may_cut;  /* its oldest turns may be left out if it is too long */
     bool no_tools; /* none is to be offered */
     bool one_call; /* and not more than one */
     bool continued; /* the answer goes on from the last message, which is the assistant's and a text */
@@ -40,7 +49,7 @@ json_t *rg_messages_read(const json_t *messages, rg_refusal *e);
 bool rg_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
 /* The same of the Responses API: input and instructions; tools are flat there.  Items may add tools to the talk's. */
-json_t *rg_input_read(const json_t *input, const json_t *instructions, rg_conversation *talk, rg_refusal *e);
+json_t *rg_input_read(const json_t *items, const json_t *instructions, rg_conversation *talk, rg_refusal *e);
 bool rg_flat_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
 /* And of Anthropic's: content blocks, and system apart. */

@@ -9,6 +9,7 @@
 
 #include "server/conversation.h"
 #include "server/http.h"
+#include "server/kept.h"
 #include "server/keys.h"
 #include "server/metrics.h"
 #include "server/server.h"
@@ -16,6 +17,7 @@
 
 typedef struct rg_call rg_call;
 typedef struct rg_batches rg_batches;
+typedef struct rg_background rg_background;
 
 typedef enum rg_server_state { RG_LOADING, RG_READY, RG_DRAINING, RG_FAULTED } rg_server_state;
 
@@ -32,6 +34,9 @@ struct rg_server {
     rg_http *http;
     rg_keys *keys;
     rg_metrics *metrics;
+    rg_kept_texts *kept;         /* responses and conversations */
+    rg_background *background; /* responses that are made while nobody waits, under their own lock */
+    pthread_mutex_t background_lock;
     rg_batches *batches;   /* NULL: no files and batches */
     int64_t started_s;
     _Atomic(rg_engine *) engine; /* NULL: not yet */
@@ -145,6 +150,9 @@ typedef struct rg_rendered {
 /* generation_prompt: open a message for the answer, unless the last one is continued.  On failure *e, and nothing to
  * free. */
 bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e);
+/* The same without as many of its oldest turns as it takes for `most` ids, and a warning if that is any.  The last turn
+ * stays, and it may be too long. */
+bool rg_render_cut(rg_server *s, rg_conversation *talk, size_t most, rg_rendered *r, rg_refusal *e);
 void rg_rendered_fini(rg_rendered *r);
 /* Say in headers of the answer what the client should know of the prompt. */
 void rg_warn_of(rg_exchange *x, const rg_conversation *talk, const rg_rendered *r);

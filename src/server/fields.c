@@ -465,7 +465,7 @@ bool rg_fields_read(rg_fields *f, json_t *body, unsigned api, rg_refusal *e)
                       .dry_penalty_last_n = RG_NOT_GIVEN, .mirostat = RG_NOT_GIVEN, .parallel_tools = true,
                       .generation_prompt = true, .cache_prompt = true, .best_of = RG_NOT_GIVEN, .length_penalty = 1,
                       .add_special = (api & (RG_API_COMPLETIONS | RG_API_EMBEDDINGS)) != 0, .include_reasoning = true,
-                      .return_documents = true, .use_activation = true };
+                      .return_documents = true, .use_activation = true, .store = api == RG_API_RESPONSES };
     json_object_foreach_safe(body, next, key, v) {
         const field *known = find(key, api);
         f->n_unknown += !known;

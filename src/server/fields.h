@@ -55,7 +55,7 @@ typedef struct rg_fields {
     int64_t steps, block_length;
     double cfg_scale, threshold;
     const char *model, *effort, *verbosity, *tier, *user, *cache_salt, *encoding;
-    const char *truncation_side, *truncation_direction, *prompt_name;
+    const char *truncation, *truncation_side, *truncation_direction, *prompt_name;
     int64_t dimensions, top_n, max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs;
     int64_t priority;
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
@@ -71,6 +71,7 @@ typedef struct rg_fields {
     bool return_documents, use_activation; /* of scores of pairs: their texts too; the sigmoid of the head's score */
     bool return_progress; /* of a stream: how much of the prompt is computed */
     bool timings_always;  /* llama-server's figures in every chunk of a stream, not the last one alone */
+    bool background;      /* the client does not wait for the answer */
     bool skip_prefix;    /* the contrary of cache_prompt, by another name */
     int32_t n_logprobs;  /* as in rg_sampling */
     int64_t prompt_logprobs; /* prompt_logprobs: so many best ids beside each id of the prompt; -1: not wanted */

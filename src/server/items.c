@@ -244,7 +244,7 @@ static bool read_item(item_reader *r, const json_t *item)
     return skip(r, type);
 }
 
-json_t *rg_input_read(const json_t *input, const json_t *instructions, rg_conversation *talk, rg_refusal *e)
+json_t *rg_input_read(const json_t *items, const json_t *instructions, rg_conversation *talk, rg_refusal *e)
 {
     item_reader r = { .list = json_array(), .talk = talk, .e = e };
     bool ok = true;
@@ -253,13 +253,12 @@ json_t *rg_input_read(const json_t *input, const json_t *instructions, rg_conver
         ok = json_is_string(instructions)
                  ? add(r.list, json_pack("{s:s, s:O}", "role", "system", "content", instructions), e)
                  : rg_refuse_field(e, "instructions", "'instructions' must be a string.");
-    if (ok && json_is_string(input))
-        ok = add(r.list, json_pack("{s:s, s:O}", "role", "user", "content", input), e);
-    else if (ok && (!json_is_array(input) || !json_array_size(input) || json_array_size(input) > RG_MAX_MESSAGES))
+    if (ok && (!json_array_size(items) || json_array_size(items) > RG_MAX_MESSAGES))
         ok = rg_refuse_field(e, "input", "'input' must be a string or a list of 1 to %d items.", RG_MAX_MESSAGES);
-    else
-        for (r.i = 0; ok && r.i < json_array_size(input); r.i++)
-            ok = read_item(&r, json_array_get(input, r.i));
+    for (size_t i = 0; ok && i < json_array_size(items); i++) {
+        r.i = i < talk->n_history ? 0 : i - talk->n_history; /* as the client counts them */
+        ok = read_item(&r, json_array_get(items, i));
+    }
     if (ok && !json_array_size(r.list))
         ok = rg_refuse_field(e, "input", "'input' has no item that says anything to this model.");
     if (ok)

@@ -1,9 +1,11 @@
 /* keys.c -- see keys.h. */
 #include "server/keys.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sha256.h"
 
 enum { KEY_BYTES = 512 };
 
@@ -11,12 +13,22 @@ typedef struct key {
     uint8_t bytes[KEY_BYTES]; /* zeros follow */
     size_t n;
     float weight;
+    char owner[RG_OWNER_ROOM];
 } key;
 
 struct rg_keys {
     int32_t n;
     key item[];
 };
+
+static void name_owner(const char *text, size_t n, char out[RG_OWNER_ROOM])
+{
+    uint8_t hash[32];
+
+    rg_sha256(text, n, hash);
+    for (int i = 0; i < 32; i++)
+        snprintf(out + 2 * i, 3, "%02x", hash[i]);
+}
 
 rg_keys *rg_keys_new(const char *const *text, int32_t n, rg_error *err)
 {
@@ -32,6 +44,7 @@ rg_keys *rg_keys_new(const char *const *text, int32_t n, rg_error *err)
         }
         memcpy(k->item[k->n].bytes, text[k->n], len);
         k->item[k->n].n = len;
+        name_owner(text[k->n], len, k->item[k->n].owner);
     }
     return k;
 }
@@ -45,6 +58,11 @@ void rg_keys_weigh(rg_keys *k, const float *weights)
 float rg_keys_weight(const rg_keys *k, int32_t i)
 {
     return i >= 0 && i < k->n ? k->item[i].weight : 0;
+}
+
+const char *rg_keys_owner(const rg_keys *k, int32_t i)
+{
+    return i >= 0 && i < k->n ? k->item[i].owner : "";
 }
 
 void rg_keys_free(rg_keys *k)

@@ -138,13 +138,13 @@ static void write_item(rg_buf *b, const rg_call *c, const rg_choice *ch, const c
 
 static const rg_talk_part nothing_said = { .kind = RG_PART_TEXT };
 
-void rg_response_output(rg_buf *b, const rg_call *c)
+void rg_response_output(rg_buf *b, const rg_call *c, const char *key)
 {
     const rg_choice *ch = &c->choices[0];
     const rg_answer *a = &ch->answer;
     int item = 0;
 
-    rg_out_open(b, "output", '[');
+    rg_out_open(b, key, '[');
     for (size_t i = 0; i < a->n_parts; i++)
         if (rg_part_is_given(c, ch, &a->part[i]))
             write_item(b, c, ch, NULL, &a->part[i], item++, true);
@@ -311,11 +311,13 @@ void rg_response_delta(rg_call *c, rg_choice *ch, rg_buf *out)
 
 void rg_response_stop(rg_call *c, rg_buf *out)
 {
+    rg_response_keep(c, true, NULL);
     rg_response_event(c, out, rg_finish_is_cut(&c->choices[0]) ? "response.incomplete" : "response.completed", true,
                       NULL);
 }
 
 void rg_response_fail(rg_call *c, const rg_refusal *e, rg_buf *out)
 {
+    rg_response_keep(c, true, e);
     rg_response_event(c, out, "response.failed", true, e);
 }

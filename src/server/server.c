@@ -261,6 +261,7 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     s->o = *o;
     s->o.keys = NULL;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->background_lock, NULL);
     s->news_made = rg_cond_init(&s->news);
     s->started_s = rg_wall_s();
     bool copied = copy_text(&s->o.model, err);
@@ -272,6 +273,7 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     copied = copy_texts(&s->o.allowed_hosts, &s->o.n_allowed_hosts, err) && copied;
     copied = copy_text(&s->o.tool_format, err) && copied;
     copied = copy_text(&s->o.batch_dir, err) && copied;
+    copied = copy_text(&s->o.store_dir, err) && copied;
     if (!s->news_made) {
         rg_fail_memory(err, 0);
         goto fail;
@@ -282,7 +284,11 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     if (s->keys)
         rg_keys_weigh(s->keys, o->key_weights);
     s->metrics = s->keys ? rg_metrics_new(s->o.model, err) : NULL;
-    if (!s->metrics || (s->o.batch_dir && !rg_batches_open(s, o->keys, o->n_keys, err)))
+    if (!s->metrics || (s->o.batch_dir && !rg_batches_open(s, err)))
+        goto fail;
+    s->kept = rg_kept_open(&(rg_kept_options){ .dir = s->o.store_dir, .max_bytes = (size_t)64 << 20, .lasts_s = 3600 },
+                           err);
+    if (!s->kept)
         goto fail;
     if (!listen_on(s, err) || !rg_pump_start(s, err))
         goto fail;
@@ -491,6 +497,7 @@ void rg_server_close(rg_server *s)
         drop_fresh(each);
     rg_models_free(s->models);
     rg_batches_free(s->batches);
+    rg_kept_close(s->kept);
     rg_keys_free(s->keys);
     rg_metrics_free(s->metrics);
     free_text(s->o.model);
@@ -502,8 +509,10 @@ void rg_server_close(rg_server *s)
     free_texts(s->o.allowed_hosts, s->o.n_allowed_hosts);
     free_text(s->o.tool_format);
     free_text(s->o.batch_dir);
+    free_text(s->o.store_dir);
     if (s->news_made)
         pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->background_lock);
     rg_free(s);
 }

@@ -44,6 +44,7 @@ typedef struct rg_server_options {
     const char *tool_format;  /* the family whose marks an answer has (rg_talk_named in talk/talk.h); NULL: as the chat
                                *   template and the vocabulary have it */
     const char *batch_dir;    /* where files and batches are kept; NULL: there are none */
+    const char *store_dir;    /* where responses and conversations are kept; NULL: in memory, for an hour */
     int32_t batch_lines;      /* of batches, that run at once, at most */
     int32_t max_batches;      /* of one key, that have not ended */
 } rg_server_options;

@@ -215,10 +215,11 @@ static void write_timings(rg_buf *b, const rg_call *c)
     rg_write_timings(b, &t);
 }
 
-/* The last chunks have the timings, as llama-server's do; every chunk if that is asked for. */
+/* The last chunks have the timings, as llama-server's do; every chunk if that is asked for.  Their length would tell
+ * something where lengths are to tell nothing. */
 static void close_chunk(rg_buf *b, rg_call *c)
 {
-    if (c->f.timings_always || (!c->f.include_usage && c->n_ended == c->n_choices))
+    if (!c->f.pads && (c->f.timings_always || (!c->f.include_usage && c->n_ended == c->n_choices)))
         write_timings(b, c);
     if (c->f.usage_always)
         rg_write_usage(b, c);

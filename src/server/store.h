@@ -8,10 +8,11 @@
 #define RG_SERVER_STORE_H
 
 #include "base/buf.h"
+#include "server/keys.h"
 
 typedef struct rg_batch_store rg_batch_store;
 
-enum { RG_ID_ROOM = 48, RG_OWNER_ROOM = 65, RG_MAX_LINES = 1000000 };
+enum { RG_ID_ROOM = 48, RG_MAX_LINES = 1000000 };
 
 typedef enum rg_stored {
     RG_STORE_FAILED = -1, /* *err says why, and nothing was changed */
