@@ -9,9 +9,10 @@ BUILD := build
 
 all: setup build
 
-# Install what is missing, build, and serve the shipped model: `make run PORT=9000`, `make run MODEL=path/to/model`.
+# Install what is missing, build, and serve the shipped model: `make run PORT=9000`, `make run MODEL=path/to/model`, or a
+# model of the Hugging Face hub, which is fetched if it is not there: `make run MODEL=org/name:Q4_K_M`.
 run: setup build
-	@exec $(BUILD)/ridge serve $(MODEL) $(if $(PORT),--port $(PORT),--any-port)
+	@exec $(BUILD)/ridge serve $(if $(MODEL),-hf $(MODEL)) $(if $(PORT),--port $(PORT),--any-port)
 
 setup:
 	@scripts/setup build

@@ -20,45 +20,73 @@ static uint32_t turn(uint32_t v, int by)
     return v >> by | v << (32 - by);
 }
 
-static void take_block(uint32_t h[8], const uint8_t *p)
+static void take_block(uint32_t to[8], const uint8_t *p)
 {
-    uint32_t w[64], s[8];
+    uint32_t w[64], a = to[0], b = to[1], c = to[2], d = to[3], e = to[4], f = to[5], g = to[6], h = to[7];
 
     for (int i = 0; i < 16; i++)
         w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 | (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
     for (int i = 16; i < 64; i++) {
-        uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + w[i - 7] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
+        uint32_t x = w[i - 15], y = w[i - 2];
+        w[i] = w[i - 16] + w[i - 7] + (turn(x, 7) ^ turn(x, 18) ^ x >> 3) + (turn(y, 17) ^ turn(y, 19) ^ y >> 10);
     }
-    memcpy(s, h, sizeof s);
     for (int i = 0; i < 64; i++) {
-        uint32_t one = turn(s[4], 6) ^ turn(s[4], 11) ^ turn(s[4], 25), choose = (s[4] & s[5]) ^ (~s[4] & s[6]);
-        uint32_t zero = turn(s[0], 2) ^ turn(s[0], 13) ^ turn(s[0], 22);
-        uint32_t most = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]), t = s[7] + one + choose + k[i] + w[i];
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += t;
-        s[0] = t + zero + most;
+        uint32_t one = turn(e, 6) ^ turn(e, 11) ^ turn(e, 25), choose = (e & f) ^ (~e & g);
+        uint32_t zero = turn(a, 2) ^ turn(a, 13) ^ turn(a, 22), most = (a & b) ^ (a & c) ^ (b & c);
+        uint32_t t = h + one + choose + k[i] + w[i];
+        h = g, g = f, f = e, e = d + t;
+        d = c, c = b, b = a, a = t + zero + most;
     }
+    to[0] += a, to[1] += b, to[2] += c, to[3] += d;
+    to[4] += e, to[5] += f, to[6] += g, to[7] += h;
+}
+
+void rg_sha256_init(rg_sha256_state *s)
+{
+    *s = (rg_sha256_state){ .h = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
+                                   0x5be0cd19 } };
+}
+
+void rg_sha256_add(rg_sha256_state *s, const void *p, size_t n)
+{
+    const uint8_t *from = p;
+
+    while (n) {
+        size_t at = (size_t)(s->n % 64), take = n < 64 - at ? n : 64 - at;
+
+        if (take == 64) {
+            take_block(s->h, from);
+        } else {
+            memcpy(s->block + at, from, take);
+            if (at + take == 64)
+                take_block(s->h, s->block);
+        }
+        s->n += take;
+        from += take;
+        n -= take;
+    }
+}
+
+void rg_sha256_end(rg_sha256_state *s, uint8_t out[32])
+{
+    const uint64_t bits = s->n << 3;
+    const uint8_t zeros[64] = { 0 }, one = 0x80;
+    uint8_t length[8];
+
     for (int i = 0; i < 8; i++)
-        h[i] += s[i];
+        length[i] = (uint8_t)(bits >> (56 - 8 * i));
+    rg_sha256_add(s, &one, 1);
+    rg_sha256_add(s, zeros, (size_t)((120 - s->n % 64) % 64));
+    rg_sha256_add(s, length, 8);
+    for (int i = 0; i < 32; i++)
+        out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
 }
 
 void rg_sha256(const void *p, size_t n, uint8_t out[32])
 {
-    uint32_t h[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
-    const uint8_t *from = p;
-    uint8_t tail[128] = { 0 };
-    size_t whole = n / 64 * 64, rest = n - whole, n_tail = rest < 56 ? 64 : 128;
+    rg_sha256_state s;
 
-    for (size_t i = 0; i < whole; i += 64)
-        take_block(h, from + i);
-    if (rest)
-        memcpy(tail, from + whole, rest);
-    tail[rest] = 0x80;
-    for (int i = 0; i < 8; i++)
-        tail[n_tail - 1 - (size_t)i] = (uint8_t)((uint64_t)n << 3 >> 8 * i);
-    for (size_t i = 0; i < n_tail; i += 64)
-        take_block(h, tail + i);
-    for (int i = 0; i < 32; i++)
-        out[i] = (uint8_t)(h[i / 4] >> (24 - 8 * (i % 4)));
+    rg_sha256_init(&s);
+    rg_sha256_add(&s, p, n);
+    rg_sha256_end(&s, out);
 }

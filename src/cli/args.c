@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "cli/aliases.h"
+#include "cli/models.h"
 #include "cli/options.h"
 #include "cli/settings.h"
 #include "cli/suggest.h"
@@ -153,6 +154,7 @@ static bool parse_option(cli_args *a, int argc, char **argv, int *i, rg_error *e
                            a->model, g.value);
         a->model = g.value;
         a->model_source = CLI_LINE;
+        a->fetch = strncmp(alias->name, "-hf", 3) == 0 || !strcmp(alias->name, "--hf-repo");
     }
     g.same = alias && alias->kind == CLI_ALIAS_SAME;
     return !o || cli_option_set(a, o, &g, err);
@@ -245,6 +247,7 @@ int cli_parse(cli_args *a, const cli_command *command, const cli_option *options
     if (!cli_read_sources(a, &err) || !place_model(a, &err))
         return cli_fail(&err);
     a->common = cli_common_now();
+    cli_fetch_missing(a->fetch);
     for (int i = 0; i < a->n_ignored; i++)
         cli_tell_ignored(a->ignored[i]->name, a->ignored[i]->why);
     return -1;

@@ -7,6 +7,7 @@
 #define RG_CLI_CLI_H
 
 #include "base/buf.h"
+#include "library/library.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -108,6 +109,7 @@ typedef struct cli_args {
     const char *model;                /* what -m, or a setting, says that MODEL is; NULL: nothing */
     unsigned char source[CLI_MOST_OPTIONS]; /* cli_source of each option, the common ones first */
     cli_source model_source;
+    bool fetch; /* a model that is not there is to be fetched */
     const struct cli_alias *ignored[16]; /* other programs' options that change nothing, to be told once all is read */
     int n_ignored;
 } cli_args;
@@ -129,7 +131,9 @@ int cli_usage(const char *fmt, ...) RG_PRINTF(1, 2);
 /* An answer ended so.  False, and *err says why, if that is a failure of the model's. */
 bool cli_finished(rg_finish finish, rg_error *err);
 
-/* MODEL as given (a path, or a name under the models folder) or the shipped default for NULL; into out[room]. */
+/* MODEL as given, by any of the names of library/library.h, or the shipped default for NULL. */
+bool cli_find(const char *given, rg_library_model *out, rg_error *err);
+/* The same; its path into out[room]. */
 bool cli_find_model(const char *given, char *out, size_t room, rg_error *err);
 
 /* Report that a checkpoint has n tensors that no weight is made from; prints nothing for 0, or with --quiet. */
@@ -171,7 +175,9 @@ bool cli_json_print(cli_json *j);
 /* Write it to a file, whole or not at all, and free it. */
 bool cli_json_write(cli_json *j, const char *path, rg_error *err);
 
-/* The folder of the running program, for the models beside it; from main. */
+/* Where models are looked for; from main. */
+extern rg_places cli_places;
+/* Its folder of models, the one beside the program; from main. */
 extern const char *cli_models_dir;
 /* Where profiles of this machine are kept (measure/profile.h); from main.  NULL: nowhere. */
 extern const char *cli_profile_folder;

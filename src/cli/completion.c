@@ -103,7 +103,10 @@ static void print_bash(void)
         "  elif [[ $texts == *\" $prev \"* ]]; then :\n"
         "  elif [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$options --help\" -- \"$cur\"))\n"
         "  elif [ \"$COMP_CWORD\" = 2 ] && [ -n \"$words\" ]; then COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-        "  else COMPREPLY=($(compgen -f -- \"$cur\")); fi\n"
+        "  else COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+        "    [ \"$COMP_CWORD\" -gt 2 ] || COMPREPLY+=($(compgen -W \"$(\"${COMP_WORDS[0]}\" list --names "
+        "2>/dev/null)\" -- \"$cur\"))\n"
+        "  fi\n"
         "}\n"
         "complete -o filenames -F _ridge ridge\n");
 }
@@ -206,6 +209,9 @@ static void print_fish(void)
         printf("complete -c ridge -n __fish_use_subcommand -f -a %s -d '", c->name);
         print_escaped(c->summary, fish_escaped, fish_quote);
         printf("'\ncomplete -c ridge -n '__fish_seen_subcommand_from help' -f -a %s\n", c->name);
+        if (strstr(c->arguments, "MODEL"))
+            printf("complete -c ridge -n '__fish_seen_subcommand_from %s' -a '(ridge list --names 2>/dev/null)'\n",
+                   c->name);
         for (int k = 0; c->words && c->words[k]; k++)
             printf("complete -c ridge -n '__fish_seen_subcommand_from %s' -a %s\n", c->name, c->words[k]);
     }

@@ -27,6 +27,9 @@
     COMMAND(quantize)                                                                                                  \
     COMMAND(shrink)                                                                                                    \
     COMMAND(study)                                                                                                     \
+    COMMAND(list)                                                                                                      \
+    COMMAND(show)                                                                                                      \
+    COMMAND(pull)                                                                                                      \
     COMMAND(completion)                                                                                                \
     COMMAND(version)
 
@@ -46,8 +49,8 @@ static void print_usage(FILE *to)
                 ": LLM inference at the speed the hardware allows\n\nusage: ridge COMMAND [ARGUMENTS]\n\n");
     for (size_t i = 0; i < RG_LEN(commands); i++)
         fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(to, "\n`ridge help COMMAND` tells more.  MODEL is a GGUF file, a Hugging Face folder, or a name under "
-                "the models folder.\n");
+    fprintf(to, "\n`ridge help COMMAND` tells more.  MODEL is a GGUF file, a Hugging Face folder, or a name that "
+                "`ridge list` lists.\n");
 }
 
 /* RIDGE_MODELS, else "models" beside the program, beside its build folder, or where it was installed. */
@@ -86,6 +89,45 @@ static const char *find_below(const char *variable, const char *otherwise, const
     return n > 0 && n < 1024 ? dir : NULL;
 }
 
+/* The first of these folders that a variable names; with path behind it. */
+static const char *find_named(const char *variable, const char *path, char dir[1024])
+{
+    const char *v = getenv(variable);
+
+    return v && *v && snprintf(dir, 1024, "%s%s%s", v, *path ? "/" : "", path) < 1024 ? dir : NULL;
+}
+
+/* The cache of the Hugging Face libraries, as they find it. */
+static const char *find_hub(void)
+{
+    static char dir[1024];
+    const char *hub = find_named("HF_HUB_CACHE", "", dir);
+
+    hub = hub ? hub : find_named("HUGGINGFACE_HUB_CACHE", "", dir);
+    hub = hub ? hub : find_named("HF_HOME", "hub", dir);
+    return hub ? hub : find_below("XDG_CACHE_HOME", ".cache", "huggingface/hub", dir);
+}
+
+/* The folder of Ollama: the user's own, or that of its service. */
+static const char *find_ollama(void)
+{
+    static const char service[] = "/usr/share/ollama/.ollama/models";
+    static char dir[1024];
+    const char *named = find_named("OLLAMA_MODELS", "", dir);
+
+    if (named || (find_named("HOME", ".ollama/models", dir) && rg_path_look(dir) == RG_PATH_DIR))
+        return dir;
+    return rg_path_look(service) == RG_PATH_DIR ? service : NULL;
+}
+
+static const char *find_llama_cache(void)
+{
+    static char dir[1024];
+    const char *named = find_named("LLAMA_CACHE", "", dir);
+
+    return named ? named : find_below("XDG_CACHE_HOME", ".cache", "llama.cpp", dir);
+}
+
 static const char *look_up(const char *name)
 {
     return getenv(name);
@@ -98,6 +140,8 @@ static void look_around(void)
 
     cli_environment = look_up;
     cli_models_dir = find_models();
+    cli_places = (rg_places){ .models = cli_models_dir, .hub = find_hub(), .ollama = find_ollama(),
+                              .llama_cache = find_llama_cache() };
     cli_profile_folder = find_below("XDG_CACHE_HOME", ".cache", "ridge", profiles);
     cli_default_config = find_below("XDG_CONFIG_HOME", ".config", "ridge/config", config);
     cli_state_folder = find_below("XDG_STATE_HOME", ".local/state", "ridge", state);

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 
+rg_places cli_places;
 const char *cli_models_dir, *cli_profile_folder, *cli_state_folder;
 
 /* ---- files ---- */
@@ -141,21 +142,7 @@ bool cli_json_write(cli_json *j, const char *path, rg_error *err)
     return ok;
 }
 
-/* ---- models and text ---- */
-
-bool cli_find_model(const char *given, char *out, size_t room, rg_error *err)
-{
-    const char *name = given ? given : "tales-7m";
-
-    if (given && rg_path_look(given) != RG_PATH_NONE && strlen(given) < room) {
-        memcpy(out, given, strlen(given) + 1);
-        return true;
-    }
-    if (cli_models_dir && rg_path_join(out, room, cli_models_dir, name) && rg_path_look(out) != RG_PATH_NONE)
-        return true;
-    return rg_fail(err, RG_E_IO, "%s: no such file or folder, here or under the models folder (%s)", name,
-                   cli_models_dir ? cli_models_dir : "none was found");
-}
+/* ---- text ---- */
 
 static char *read_stdin(size_t *n, rg_error *err)
 {

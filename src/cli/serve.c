@@ -129,15 +129,18 @@ static bool read_files(serve_options *o, rg_error *err)
     return read_keys(o, err);
 }
 
-static void name_model(serve_options *o, const char *path)
+/* The file's or folder's name; of what other programs keep, whose files are named by hashes, the name that was
+ * given. */
+static void name_model(serve_options *o, const rg_library_model *found)
 {
     static char name[256];
+    const bool named = found->place == RG_PLACE_PATH || found->place == RG_PLACE_MODELS;
+    const char *path = named ? found->path : found->name, *from = path;
     size_t n = strlen(path);
-    const char *from = path;
 
     while (n > 1 && path[n - 1] == '/')
         n--;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; named && i < n; i++)
         if (path[i] == '/')
             from = path + i + 1;
     snprintf(name, sizeof name, "%.*s", (int)(path + n - from), from);
@@ -411,7 +414,7 @@ static int run(int argc, char **argv)
         { "--log-format", CLI_STRING, &o.log_format, "HOW", "text (default), or json: one object a line" },
         { NULL },
     };
-    char path[1024];
+    static rg_library_model found;
     rg_error err = { 0 };
 
     int status = cli_parse(&o.args, &cli_serve, options, argc, argv);
@@ -421,17 +424,17 @@ static int run(int argc, char **argv)
         return cli_usage("serve has no --json: it answers over HTTP");
     take_times(&o);
     bool ok = set_log(&o, &err) &&
-              cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err) &&
+              cli_find(o.args.n_positional ? o.args.positional[0] : NULL, &found, &err) &&
               take_places(&o, &err) && read_files(&o, &err);
     if (ok) {
         warn_of_strangers(&o);
-        name_model(&o, path);
+        name_model(&o, &found);
         ok = read_loras(&o, &err);
     }
     if (ok) {
         opening = true;
         catch_signals();
-        ok = serve(&o, path, &err);
+        ok = serve(&o, found.path, &err);
     }
     rg_free(o.key_text);
     rg_free(o.cert);

@@ -1,7 +1,8 @@
-/* test_sha256.c -- the examples of FIPS 180-4, and lengths around the end of a block. */
+/* test_sha256.c -- the examples of FIPS 180-4 for SHA-256 and SHA-1, lengths around the end of a block, and parts. */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sha1.h"
 #include "base/sha256.h"
 #include "support/test.h"
 
@@ -32,9 +33,62 @@ static void known_values(void **state)
     check(a, 64, "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
 }
 
+static void check_sha1(const char *text, size_t n, size_t part, const char *want)
+{
+    rg_sha1_state s;
+    uint8_t hash[20];
+    char hex[41];
+
+    rg_sha1_init(&s);
+    for (size_t i = 0; i < n; i += part)
+        rg_sha1_add(&s, text + i, n - i < part ? n - i : part);
+    rg_sha1_end(&s, hash);
+    for (int i = 0; i < 20; i++)
+        snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+    assert_string_equal(hex, want);
+}
+
+static void known_values_of_sha1(void **state)
+{
+    static char a[1000000];
+
+    (void)state;
+    check_sha1("", 0, 1, "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+    check_sha1("abc", 3, 2, "a9993e364706816aba3e25717850c26c9cd0d89d");
+    check_sha1("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56, 7,
+               "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
+    memset(a, 'a', sizeof a);
+    check_sha1(a, sizeof a, 977, "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
+    check_sha1(a, sizeof a, sizeof a, "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
+}
+
+/* However it is cut, a text has one hash. */
+static void parts_make_the_whole(void **state)
+{
+    char text[300];
+    uint8_t whole[32], parts[32];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)(i * 7);
+    for (size_t n = 0; n < sizeof text; n++) {
+        rg_sha256(text, n, whole);
+        for (size_t part = 1; part < 130; part += 9) {
+            rg_sha256_state s;
+
+            rg_sha256_init(&s);
+            for (size_t i = 0; i < n; i += part)
+                rg_sha256_add(&s, text + i, n - i < part ? n - i : part);
+            rg_sha256_end(&s, parts);
+            assert_memory_equal(whole, parts, 32);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(known_values) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(known_values), cmocka_unit_test(known_values_of_sha1),
+                                        cmocka_unit_test(parts_make_the_whole) };
 
     test_init(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
