@@ -254,9 +254,29 @@ typedef struct rg_beam_params {
 #define RG_TENANT_WEIGHT_LEAST 0.001
 #define RG_TENANT_WEIGHT_MOST 1000.0
 
+/* Positions [at, at + n) of a prompt whose input is given as rows, as an encoder of pictures or of sound makes them.
+ *
+ * A row stands for what the embedding gives for an id, the family's scale included (sqrt(dim) in Gemma, the multiplier
+ * in Granite), in all families alike: the model does not scale it once more.  Learned positions, token types and norms
+ * behind the embedding apply as to any id.  A table read beside the embedding (Gemma 3n, Gemma 4) gives its first row.
+ * Rows equal to those of some ids give the answers of these ids, bit for bit, where no rule reads the prompt's ids.
+ *
+ * At a given row there is no id: rules of sampling that look at the prompt pass it over (to no_repeat_ngram and DRY it
+ * ends a run), it shows no text, it has no log-probability, and only drafters without a network that reads ids draft
+ * for such a prompt.  It counts as a position everywhere: in limits, in usage and in cached prefixes. */
+typedef struct rg_given_rows {
+    int32_t at, n;       /* n >= 1 */
+    const float *rows;   /* [n][rg_info.given_dim], finite; copied by rg_submit */
+    uint8_t hash[16];    /* of all that determines the rows.  Cached prefixes are found by it: rows with equal hashes
+                          *   and equal n count as equal, within the tenant and salt.  All 0: rg_submit computes
+                          *   SHA-256 of the rows */
+} rg_given_rows;
+
 typedef struct rg_params {
-    const int32_t *prompt; /* ids, copied by rg_submit */
+    const int32_t *prompt; /* ids, copied by rg_submit; -1 at each position of given rows */
     int32_t n_prompt;      /* >= 1 */
+    const rg_given_rows *given; /* [n_given] in rising order, apart from each other; copied */
+    int32_t n_given;       /* 0: the prompt is ids alone */
     int32_t max_tokens;    /* most output ids, >= 1; the context may end an answer earlier.  With prompt_logprobs it may
                             *   be 0, and then the prompt may fill the context */
     int32_t n_samples;     /* >= 1: answers that share the prompt; of a beam search: those told, at most n_beams */
@@ -416,6 +436,7 @@ typedef struct rg_info {
     int32_t max_whole_rows;  /* rows of a step that computes a single prompt whole */
     int32_t n_labels;        /* scores that its head makes of a prompt (a reranker: 1); 0: it has no such head */
     int32_t dim;             /* numbers of a hidden state */
+    int32_t given_dim;       /* numbers of a row of rg_given_rows */
     int32_t embed_dim;       /* numbers of an embedding as the checkpoint says */
     int32_t max_embed_ids;   /* ids of a text to be embedded: as the checkpoint says (its max_seq_length), or else the
                               *   context */
@@ -654,7 +675,7 @@ typedef enum rg_uncached {
 } rg_uncached;
 
 typedef struct rg_usage {
-    int32_t n_prompt, n_cached, n_output; /* n_cached: prompt positions found in the prefix cache */
+    int32_t n_prompt, n_cached, n_output; /* n_prompt: positions; n_cached: those found in the prefix cache */
     int32_t n_prefilled;  /* prompt positions whose state is there, the cached ones included; it never falls */
     int32_t n_preempted;
     int32_t n_steps;      /* steps that generated ids, */
@@ -693,7 +714,7 @@ typedef struct rg_prompt_logprob {
     int32_t n_top;
 } rg_prompt_logprob;
 
-/* Fill *out for the id at this position of the prompt.  False: position 0 (no id is before it) or no such position,
+/* Fill *out for the id at this position of the prompt.  False: position 0, no such position, a given row stands there,
  * rg_params.prompt_logprobs was not set, or it is not computed yet.  All are computed before the first event of the
  * request, unless it is cancelled or its deadline passes first; a result never changes. */
 RG_API bool rg_request_prompt_logprob(const rg_request *request, int32_t position, rg_prompt_logprob *out);

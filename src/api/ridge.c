@@ -376,6 +376,12 @@ void rg_close(rg_engine *e)
     rg_free(e);
 }
 
+/* Columns of the embedding: of some models other than those of hidden states. */
+static int32_t given_dim(const rg_engine *e)
+{
+    return (int32_t)e->model->outer.w[W_EMBED_TOKENS]->cols;
+}
+
 rg_info rg_engine_info(const rg_engine *e)
 {
     const rg_config *c = &e->model->config;
@@ -392,6 +398,7 @@ rg_info rg_engine_info(const rg_engine *e)
                       .has_tokenizer = e->tokenizer, .is_encoder = is_encoder(e),
                       .generates = rg_config_generates(c),
                       .max_whole_rows = e->runner->max_rows, .n_labels = c->n_labels, .dim = c->dim,
+                      .given_dim = given_dim(e),
                       .embed = c->embedding.n_poolings ? c->embedding.poolings[0] : RG_POOLING_NONE,
                       .embed_dim = c->embedding.dim,
                       .max_embed_ids = rg_embed_text_limit(&e->embed_text, e->max_seq_len),
@@ -759,7 +766,7 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
 {
     const rg_config *c = &e->model->config;
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
-                           .spelling = spelling_of(e, params->show_marks),
+                           .given_dim = given_dim(e), .spelling = spelling_of(e, params->show_marks),
                            .eos_ids = e->ends.id, .n_eos = e->ends.n, .config = c,
                            .max_draft = e->drafts.max_draft, .sees = c->sees, .whole = c->sees != RG_CAUSAL,
                            .headless = !rg_config_has_logits(c),

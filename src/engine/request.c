@@ -11,6 +11,8 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/sha256.h"
+#include "engine/numeric.h"
 #include "engine/sampler.h"
 #include "engine/work/work.h"
 
@@ -40,6 +42,57 @@ static int32_t context_of(const rg_request_model *m)
     return m->max_seq_len - m->max_seq_len % block_of(m);
 }
 
+/* The i-th run of given rows, which may begin at position `from`. */
+static bool check_given(const rg_params *p, const rg_request_model *m, int32_t i, int32_t from, rg_error *err)
+{
+    const rg_given_rows *g = &p->given[i];
+
+    if (g->n < 1 || !g->rows)
+        return rg_fail(err, RG_E_INPUT, "run %d of given rows is empty", (int)i);
+    if (g->at < from)
+        return rg_fail(err, RG_E_INPUT, "run %d of given rows begins at place %d of the prompt: want %d or more, "
+                       "behind the run before it", (int)i, (int)g->at, (int)from);
+    if (g->at > p->n_prompt || g->n > p->n_prompt - g->at)
+        return rg_fail(err, RG_E_INPUT, "run %d of given rows, %d from place %d on, ends behind the prompt's %d "
+                       "positions", (int)i, (int)g->n, (int)g->at, (int)p->n_prompt);
+    for (int32_t k = 0; k < g->n; k++) {
+        if (p->prompt[g->at + k] != RG_GIVEN)
+            return rg_fail(err, RG_E_INPUT, "id %d stands at place %d of the prompt, where a row is given: want -1",
+                           (int)p->prompt[g->at + k], (int)(g->at + k));
+        if (!rg_all_finite(g->rows + (size_t)k * (size_t)m->given_dim, m->given_dim))
+            return rg_fail(err, RG_E_INPUT, "row %d of run %d of given rows has a number that is not finite", (int)k,
+                           (int)i);
+    }
+    return true;
+}
+
+/* Each position has an id of the vocabulary, or a given row and -1. */
+static bool check_positions(const rg_params *p, const rg_request_model *m, rg_error *err)
+{
+    int32_t i = 0;
+
+    if (p->n_given < 0 || (p->n_given && !p->given))
+        return rg_fail(err, RG_E_INPUT, "a count of given rows without the list");
+    if (p->n_given && !m->given_dim)
+        return rg_fail(err, RG_E_UNSUPPORTED, "this model takes no given rows");
+    for (int32_t k = 0; k < p->n_given; k++) {
+        if (!check_given(p, m, k, k ? p->given[k - 1].at + p->given[k - 1].n : 0, err))
+            return false;
+    }
+    for (int32_t k = 0; i < p->n_prompt; i++) {
+        if (k < p->n_given && i == p->given[k].at) {
+            i += p->given[k++].n - 1;
+            continue;
+        }
+        if (p->n_given && p->prompt[i] == RG_GIVEN)
+            return rg_fail(err, RG_E_INPUT, "-1 stands at place %d of the prompt, where no row is given", (int)i);
+        if (p->prompt[i] < 0 || p->prompt[i] >= m->vocab_size)
+            return rg_fail(err, RG_E_INPUT, "id %d at place %d of the prompt is not in the vocabulary of %d",
+                           (int)p->prompt[i], (int)i, (int)m->vocab_size);
+    }
+    return true;
+}
+
 static bool check_prompt(const rg_params *p, const rg_request_model *m, const rg_work *work, rg_error *err)
 {
     char blocks[48] = "";
@@ -54,10 +107,8 @@ static bool check_prompt(const rg_params *p, const rg_request_model *m, const rg
     if (!work->ends_with_prompt && p->max_tokens && p->n_prompt >= context_of(m))
         return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d%s must hold one more",
                        (int)p->n_prompt, (int)context_of(m), blocks);
-    for (int32_t i = 0; i < p->n_prompt; i++)
-        if (p->prompt[i] < 0 || p->prompt[i] >= m->vocab_size)
-            return rg_fail(err, RG_E_INPUT, "id %d at place %d of the prompt is not in the vocabulary of %d",
-                           (int)p->prompt[i], (int)i, (int)m->vocab_size);
+    if (!check_positions(p, m, err))
+        return false;
     if (p->tenant_weight != 0 && !(p->tenant_weight >= RG_TENANT_WEIGHT_LEAST &&
                                    p->tenant_weight <= RG_TENANT_WEIGHT_MOST)) /* NaN too */
         return rg_fail(err, RG_E_INPUT, "tenant_weight is %g: want %g to %g", (double)p->tenant_weight,
@@ -127,6 +178,38 @@ static void carve_stops(rg_carver *c, rg_request *r, const rg_params *p)
     }
     if (c->base)
         r->texts.stops = stops;
+}
+
+static void find_hash(rg_given_rows *g, size_t n_bytes)
+{
+    static const uint8_t none[sizeof g->hash];
+    uint8_t sum[32];
+
+    if (memcmp(g->hash, none, sizeof none))
+        return;
+    rg_sha256(g->rows, n_bytes, sum);
+    memcpy(g->hash, sum, sizeof g->hash);
+}
+
+static void carve_given(rg_carver *c, rg_request *r, const rg_params *p, const rg_request_model *m)
+{
+    rg_given_rows *given = rg_carve(c, (size_t)p->n_given, sizeof *given);
+
+    for (int32_t i = 0; i < p->n_given; i++) {
+        float *rows = rg_carve_table(c, (size_t)p->given[i].n, (size_t)m->given_dim, sizeof *rows);
+        const size_t n_bytes = (size_t)p->given[i].n * (size_t)m->given_dim * sizeof *rows;
+
+        if (!c->base)
+            continue;
+        memcpy(rows, p->given[i].rows, n_bytes);
+        given[i] = p->given[i];
+        given[i].rows = rows;
+        find_hash(&given[i], n_bytes);
+    }
+    if (c->base) {
+        r->params.given = given;
+        r->given_dim = m->given_dim;
+    }
 }
 
 static bool prompt_shows(const rg_request *r)
@@ -250,6 +333,7 @@ static rg_request *carve_request(rg_carver *c, const rg_params *p, const rg_requ
         if (p->sampling.n_bias)
             memcpy(bias, p->sampling.bias, (size_t)p->sampling.n_bias * sizeof *bias);
     }
+    carve_given(c, r, p, m);
     carve_stops(c, r, p);
     carve_samples(c, r, p, m, &z);
     if (c->base)
@@ -371,6 +455,15 @@ rg_top *rg_request_tops(const rg_request *r, int i, int32_t node)
 
     RG_ASSERT(node < r->max_draft);
     return k > 0 ? a->tops + (size_t)at * (size_t)k : NULL;
+}
+
+void rg_request_number(rg_request *r, rg_states *states)
+{
+    if (!r->params.n_given)
+        return;
+    r->who.salt ^= rg_states_number(states, r->params.given, r->params.n_given, r->tokens);
+    for (int32_t i = 1; i < r->n_branches; i++)
+        memcpy(r->tokens + (size_t)i * r->row, r->tokens, (size_t)r->params.n_prompt * sizeof *r->tokens);
 }
 
 const int32_t *rg_request_tokens(const rg_request *r, int i)

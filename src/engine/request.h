@@ -36,6 +36,7 @@ typedef struct rg_request_model {
     rg_pooling score_pooling; /*   and of which rows (rg_config) */
     int32_t max_rows, max_logits; /* of a step, where a prompt or an answer is computed whole: its rows are never cut */
     int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
+    int32_t given_dim; /* numbers of a given row; 0: prompts are ids alone */
     int32_t adapter;   /* which of the model's adapters it asks for, counted from 1; 0: none */
     rg_breakers *breakers; /* DRY's, NULL: none; the request holds a reference */
 } rg_request_model;
@@ -131,10 +132,11 @@ struct rg_request {
     atomic_bool not_finite;  /* the engine's own: set while a step runs, by any of its threads */
     uint64_t id;
     rg_params params;        /* pointers into this allocation; those of stop texts are in stops */
+    int32_t given_dim;       /* numbers of a row of params.given */
     const rg_work *work;     /* what kind it is of, */
     void *part;              /*   and that kind's own */
     rg_sample *samples;      /* [n_branches] */
-    int32_t *tokens;         /* prompt and output of each sample in turn, contiguous */
+    int32_t *tokens;         /* prompt and output of each sample in turn, contiguous; of given rows, their numbers */
     size_t row;              /* ids of one sample in it */
     int32_t n_branches;      /* samples that are written */
     int32_t n_ending;        /* samples that end (all, or the told ones); the request ends with the last of them */
@@ -165,7 +167,9 @@ static inline uint64_t rg_request_scope(const rg_request *r, bool tenants_share)
 uint64_t rg_tenant_hash(const char *tenant); /* NULL: nobody in particular */
 void rg_request_unref(rg_request *r);
 
-/* Ids [0, n) of prompt and output of sample i, contiguous: what a recompute prefills. */
+/* Give its given rows their numbers, once, before anything looks for its prefix.  The engine's own. */
+void rg_request_number(rg_request *r, rg_states *states);
+/* Ids [0, n) of prompt and output of sample i, contiguous: what a recompute prefills; of given rows, their numbers. */
 const int32_t *rg_request_tokens(const rg_request *r, int i);
 
 /* True if id is one of ids [n]. */

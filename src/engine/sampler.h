@@ -9,13 +9,14 @@
 #define RG_ENGINE_SAMPLER_H
 
 #include "engine/breakers.h"
+#include "engine/contents.h"
 
 typedef struct rg_sample_key { /* what makes a draw its own */
     uint64_t seed;
     int32_t sample, draw, position; /* position: of the id being chosen; draw: repeated draws at one position */
 } rg_sample_key;
 
-typedef struct rg_history { /* what penalties look at */
+typedef struct rg_history { /* what penalties look at, and pass over what is no id */
     const int32_t *prompt, *output;
     int32_t n_prompt, n_output;
     const int32_t *draft; /* [n_draft] ids that follow the output if a draft is right */

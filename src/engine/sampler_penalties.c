@@ -56,9 +56,9 @@ static void ban_repeated_runs(float *logits, const rg_history *h, int32_t n)
     for (int32_t at = 0; at <= total - n; at++) {
         int32_t k = 0;
 
-        while (k < n - 1 && id_at(h, at + k) == id_at(h, total - n + 1 + k))
+        while (k < n - 1 && rg_is_id(id_at(h, at + k)) && id_at(h, at + k) == id_at(h, total - n + 1 + k))
             k++;
-        if (k == n - 1)
+        if (k == n - 1 && rg_is_id(id_at(h, at + k)))
             logits[id_at(h, at + k)] = -INFINITY;
     }
 }
@@ -71,7 +71,7 @@ static void penalize_repetition(rg_sampler *s, float *logits, const rg_history *
     for (int part = PROMPT; part < N_PARTS; part++) {
         ids = part_from(h, part, from, &n);
         for (int32_t i = 0; i < n; i++) {
-            if (s->count[ids[i]]++)
+            if (!rg_is_id(ids[i]) || s->count[ids[i]]++)
                 continue;
             logits[ids[i]] = logits[ids[i]] > 0 ? logits[ids[i]] / penalty : logits[ids[i]] * penalty;
         }
@@ -79,7 +79,8 @@ static void penalize_repetition(rg_sampler *s, float *logits, const rg_history *
     for (int part = PROMPT; part < N_PARTS; part++) {
         ids = part_from(h, part, from, &n);
         for (int32_t i = 0; i < n; i++)
-            s->count[ids[i]] = 0;
+            if (rg_is_id(ids[i]))
+                s->count[ids[i]] = 0;
     }
 }
 
@@ -91,11 +92,14 @@ static void penalize_counts(rg_sampler *s, float *logits, const rg_history *h, i
     for (int part = PROMPT; part < N_PARTS; part++) {
         ids = part_from(h, part, from, &n);
         for (int32_t i = 0; i < n; i++)
-            s->count[ids[i]]++;
+            if (rg_is_id(ids[i]))
+                s->count[ids[i]]++;
     }
     for (int part = PROMPT; part < N_PARTS; part++) {
         ids = part_from(h, part, from, &n);
         for (int32_t i = 0; i < n; i++) {
+            if (!rg_is_id(ids[i]))
+                continue;
             if (s->count[ids[i]])
                 logits[ids[i]] -= p->frequency_penalty * (float)s->count[ids[i]] + p->presence_penalty;
             s->count[ids[i]] = 0;
@@ -127,11 +131,14 @@ static bool tail_follows(const recent *r, int32_t i, const int32_t *tail, int32_
     return true;
 }
 
-/* How many ids stand behind the last sequence breaker; all, if there is none. */
+/* How many ids stand behind the last sequence breaker or given row; all, if there is none. */
 static int32_t since_breaker(const recent *r, const rg_breakers *breakers)
 {
-    for (int32_t i = 0; i < r->n && breakers; i++) {
+    for (int32_t i = 0; i < r->n; i++) {
         const rg_breaker *of;
+
+        if (!rg_is_id(back(r, i)))
+            return i;
         size_t n = rg_breakers_of(breakers, back(r, i), &of);
 
         for (size_t k = 0; k < n; k++)
@@ -212,12 +219,14 @@ static void penalize_dry(rg_sampler *s, float *logits, const rg_sampling *p, con
     for (int32_t k = 1; k < r.n; k++) {
         int32_t n = s->repeat[k] < most ? s->repeat[k] : most, id = back(&r, k - 1);
 
-        if (n >= p->dry_allowed_length && s->count[id] <= n)
+        if (n >= p->dry_allowed_length && rg_is_id(id) && s->count[id] <= n)
             s->count[id] = n + 1;
     }
     for (int32_t k = 1; k < r.n; k++) {
         int32_t id = back(&r, k - 1);
 
+        if (!rg_is_id(id))
+            continue;
         if (s->count[id] && !is_breaker(at->breakers, id))
             logits[id] -= dry_penalty(p, s->count[id] - 1);
         s->count[id] = 0;

@@ -109,6 +109,7 @@ void rg_scheduler_add(rg_scheduler *s, rg_request *r)
 {
     if (!r->turn.share && !r->params.background)
         r->turn.share = rg_shares_join(&s->shares, r->who.tenant, r->who.weight);
+    rg_request_number(r, s->states);
     rg_scheduler_link(s, r, RG_LIST_WAITING);
     rg_fair_add(s->fair, r);
 }

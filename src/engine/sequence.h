@@ -8,6 +8,7 @@
 #ifndef RG_ENGINE_SEQUENCE_H
 #define RG_ENGINE_SEQUENCE_H
 
+#include "engine/contents.h"
 #include "engine/prefix.h"
 
 typedef struct rg_states rg_states; /* pools, store and prefix index of one engine */
@@ -40,6 +41,9 @@ typedef struct rg_seq {
 /* An empty sequence of at most max_len positions.  Takes no blocks. */
 rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err);
 void rg_seq_free(rg_states *s, rg_seq *q); /* releases; NULL is fine */
+
+/* As rg_contents_number.  Where no prefix is ever looked for, nothing is numbered. */
+uint64_t rg_states_number(rg_states *s, const rg_given_rows *given, int32_t n, int32_t *prompt);
 
 /* Start from the longest cached prefix of tokens[0, n) under salt; a block of which only the beginning is used is
  * copied.  Returns the number of positions found (committed = length = that); *uncached (may be NULL) says why not

@@ -273,6 +273,14 @@ static void choose_all(rg_speculation *s)
     }
 }
 
+/* A network that computes rows of the prompt's ids has none for given rows. */
+static bool drafts_for(const rg_drafter *d, const rg_request *r)
+{
+    const rg_draft_kind *kind = d->kind;
+
+    return !r->params.n_given || !kind || !(kind->has_model || (kind->has_network && !kind->has_heads));
+}
+
 static void ask_one(rg_speculation *s, int32_t k, int j, int32_t depth, int32_t most, int32_t at)
 {
     const rg_planned *p = s->askings[k].planned;
@@ -355,7 +363,8 @@ static void ask_drafter(rg_speculation *s, int j, int place)
         const rg_draft_answer *a = &s->answers[k];
         int32_t most = min_of(left->rows, left->logits);
 
-        if (place >= a->n || a->drafter[place] != j || s->drafts[k].n)
+        if (place >= a->n || a->drafter[place] != j || s->drafts[k].n ||
+            !drafts_for(s->drafters[j], s->askings[k].planned->request))
             continue;
         most = min_of(most, s->adapts ? nodes_for(s, j, a->depth[place]) : s->max_draft);
         if (most < 1)
@@ -587,7 +596,8 @@ rg_tap *rg_speculation_tap(const rg_speculation *s)
 
 bool rg_speculation_reads(const rg_speculation *s, const rg_planned *p)
 {
-    return reader_of(s) && rg_request_draws(p->request) && p->request->max_draft;
+    return reader_of(s) && rg_request_draws(p->request) && p->request->max_draft &&
+           drafts_for(reader_of(s), p->request);
 }
 
 void rg_speculation_note_features(rg_speculation *s, const rg_planned *p, int i, const rg_span *span)

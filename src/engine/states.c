@@ -46,6 +46,8 @@ static bool states_build(rg_states *s, bool use_prefixes, rg_error *err)
     s->path = rg_array((size_t)n_total, sizeof(rg_node *));
     if (!s->path)
         return rg_fail_memory(err, (size_t)n_total * sizeof(rg_node *));
+    if (!rg_contents_init(&s->contents, n_total, err))
+        return false;
     s->prefix = rg_prefix_new(&s->spec, s->pools, (int32_t)n_total, err);
     return s->prefix != NULL;
 }
@@ -71,11 +73,17 @@ void rg_states_free(rg_states *s)
         return;
     RG_ASSERT(!s->seqs);
     rg_prefix_free(s->prefix);
+    rg_contents_fini(&s->contents);
     for (int g = 0; g < s->spec.n_groups; g++)
         rg_blocks_free(s->pools[g]);
     rg_free(s->count);
     rg_free(s->path);
     rg_free(s);
+}
+
+uint64_t rg_states_number(rg_states *s, const rg_given_rows *given, int32_t n, int32_t *prompt)
+{
+    return s->prefix ? rg_contents_number(&s->contents, given, n, prompt) : 0;
 }
 
 /* ---- what the scheduler asks ------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@ struct rg_states {
     rg_blocks *pools[RG_MAX_GROUPS];
     pool_of evict_args[RG_MAX_GROUPS];
     rg_prefix *prefix; /* NULL: nothing is shared across requests */
+    rg_contents contents; /* of given rows that it may know */
     rg_node **path;    /* scratch of match: as many as the index has nodes */
     int32_t *count; /* scratch of check and of count, 0 between calls: as many as the largest pool, for each group */
     size_t n_count; /* of one group */

@@ -26,11 +26,12 @@ bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, in
     l->slot = rg_array(rows, sizeof *l->slot);
     l->pos = rg_array(rows, sizeof *l->pos);
     l->failed = rg_array(rows, sizeof *l->failed);
+    l->given = rg_array(rows, sizeof *l->given);
     l->ancestors = trees ? rg_array(rows, sizeof *l->ancestors) : NULL;
     l->lists = trees ? rg_array(logits, RG_MAX_DRAFT * sizeof *l->lists) : NULL;
     if (l->spans && l->hidden && l->hidden_of && l->scores && l->scores_of && l->first_draw && l->wanted &&
         l->logit_rows && l->token && l->index &&
-        l->kv_end && l->slot && l->pos && l->failed && (!trees || (l->ancestors && l->lists)))
+        l->kv_end && l->slot && l->pos && l->failed && l->given && (!trees || (l->ancestors && l->lists)))
         return true;
     return rg_fail_memory(err, n * sizeof *l->spans + rows * sizeof *l->pos + logits * RG_MAX_DRAFT * sizeof *l->lists);
 }
@@ -51,6 +52,7 @@ void rg_step_batch_fini(rg_step_batch *l)
     rg_free(l->slot);
     rg_free(l->pos);
     rg_free(l->failed);
+    rg_free(l->given);
     rg_free(l->ancestors);
     rg_free(l->lists);
 }
@@ -174,6 +176,26 @@ void rg_step_batch_add_apart(rg_step_batch *l, int32_t n)
     l->spans[l->batch.n_spans++] = (rg_span){ .n_rows = n, .adapter = -1 };
     for (int32_t i = 0; i < n; i++)
         want_logits(l, add_row(l, 0, 0, 0), RG_AFTER_LAST);
+}
+
+/* The rows of a prompt in a span follow each other; an answer's drafts, if it has any, are behind all given rows. */
+void rg_step_batch_give(rg_step_batch *l, const rg_given_rows *given, int32_t n, int32_t dim)
+{
+    const rg_span *span = &l->spans[l->batch.n_spans - 1];
+    const int32_t first = l->index[span->first_row];
+
+    if (!n || first >= given[n - 1].at + given[n - 1].n)
+        return;
+    for (int32_t k = 0; k < span->n_rows; k++) {
+        const int32_t row = span->first_row + k;
+
+        if (rg_is_id(l->token[row]))
+            continue;
+        l->token[row] = RG_GIVEN;
+        l->given[row] = rg_given_row(given, n, dim, first + k);
+        RG_ASSERT(l->given[row]);
+        l->batch.given = l->given;
+    }
 }
 
 void rg_step_batch_want_prompt(rg_step_batch *l, int32_t first, int32_t n)

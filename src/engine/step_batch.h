@@ -32,6 +32,7 @@ typedef struct rg_step_batch {
     int32_t *token, *index, *kv_end, *slot; /* [max_rows], as is pos */
     int32_t (*pos)[4];
     uint8_t *failed;     /* [max_rows] */
+    const float **given; /* [max_rows] */
     const int32_t **ancestors; /* [max_rows], or NULL: no draft is a tree; */
     int32_t *lists;            /*   the lists themselves, [max_logits][RG_MAX_DRAFT] */
     int32_t n_lists;
@@ -57,6 +58,9 @@ void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill 
 /* One span of n rows that begin with features, see themselves alone and keep nothing, and whose logits are all wanted;
  * of a step that has no other.  n 0: none. */
 void rg_step_batch_add_apart(rg_step_batch *l, int32_t n);
+/* Rows of the span added last that are given: those of the prompt's runs [n] which it has, of dim numbers each.  The
+ * step reads them where they are. */
+void rg_step_batch_give(rg_step_batch *l, const rg_given_rows *given, int32_t n, int32_t dim);
 /* Wants of the span added last: logits for ids of the prompt, of n rows from `first` on (counted from the span's
  * first); those that ids are drawn from, after its last id and after each node of the draft; hidden states of a run of
  * rows. */

@@ -38,7 +38,6 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
     model_runner *r = (model_runner *)self;
 
     RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits && batch->n_scores <= r->o.max_seqs);
-    RG_ASSERT(!batch->embeds); /* not before prefix hashing covers what they hold: token -1 says nothing about it */
     const rg_step one = { .text = forward,
                           .model = r->m,
                           .batch = batch,

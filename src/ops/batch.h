@@ -58,8 +58,10 @@ typedef struct rg_rows {
 typedef struct rg_batch {
     int32_t n_rows, n_spans;
     const rg_span *spans;      /* in row order, covering all rows */
-    const int32_t *token;      /* [n_rows]; -1: the row of embeds is its input */
-    const float *embeds;       /* [n_rows, dim], or NULL.  A runner takes none yet: blocks are shared by their tokens */
+    const int32_t *token;      /* [n_rows]; -1: the row is given */
+    /* NULL: no row is given.  Else [n_rows], read where the token is -1: what stands in place of that row of the
+     * embedding, as many numbers as the table has columns. */
+    const float *const *given;
     const float *features;     /* [n_rows, feature_cols] what a network that drafts reads beside tokens; NULL: none */
     int32_t feature_cols;
     const int32_t *index;      /* [n_rows] place in the sequence */

@@ -141,6 +141,12 @@ static void check_matrix(const rg_weight *w, int rows, int cols)
 void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale)
 {
     RG_ASSERT(y->rows == f->batch->n_rows && y->cols == table->cols);
+    run(f, &(rg_op){ .kind = RG_OP_EMBED, .out = { y }, .w = { table }, .x = scale, .n = 1 });
+}
+
+void rg_embed_beside(rg_fwd *f, rg_act *y, const rg_weight *table, float scale)
+{
+    RG_ASSERT(y->rows == f->batch->n_rows && y->cols == table->cols);
     run(f, &(rg_op){ .kind = RG_OP_EMBED, .out = { y }, .w = { table }, .x = scale });
 }
 

@@ -284,9 +284,11 @@ bool rg_adapted_next(const rg_fwd *f, rg_adapted *a);
 
 /* ---- the operations: y first, then what it is made of.  A product adds the deltas of its weights ---- */
 
-/* y = row of the table for each token (the first row for one that the table is too short for; or the row of embeds),
- * times scale. */
+/* y = row of the table for each token (the first row for one that the table is too short for), times scale; or the
+ * given row, as it is. */
 void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale);
+/* The same of a table that no given row stands for: for those, the first row. */
+void rg_embed_beside(rg_fwd *f, rg_act *y, const rg_weight *table, float scale);
 /* y += row p + offset of the table, kept in f32, p the position of the row: learned positions.  What runs the step sees
  * to it that the table has that row. */
 void rg_embed_positions(rg_fwd *f, rg_act *y, const rg_weight *table, int offset);

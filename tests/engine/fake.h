@@ -102,6 +102,13 @@ static uint64_t read_history(const fake *f, const rg_span *span, int32_t r)
     return h;
 }
 
+/* What row r is made of: its id, or of a given row the number that it begins with. */
+static int32_t id_of_row(const rg_batch *b, int32_t r)
+{
+    assert_true(b->token[r] >= 0 || (b->token[r] == RG_GIVEN && b->given));
+    return b->token[r] >= 0 ? b->token[r] : (int32_t)b->given[r][0];
+}
+
 static void fake_span(fake *f, const rg_span *span)
 {
     const rg_batch *b = f->batch;
@@ -113,9 +120,11 @@ static void fake_span(fake *f, const rg_span *span)
         assert_int_equal(slot, span->start + r - span->first_row);
         assert_true(b->index[r] == slot || (r >= end - span->n_draft && b->index[r] < slot));
         assert_int_equal(b->kv_end[r], b->index[r] + 1);
+        const int32_t id = id_of_row(b, r);
+
         for (int l = 0; l < f->n_layers; l++)
             if (f->keep[l].kv.group >= 0)
-                memcpy(cell(f, span, &f->keep[l].kv, slot), &b->token[r], sizeof(int32_t));
+                memcpy(cell(f, span, &f->keep[l].kv, slot), &id, sizeof id);
         f->hash[r] = 0;
     }
     for (int l = 0; l < f->n_layers; l++) {
@@ -139,8 +148,8 @@ static void fake_span(fake *f, const rg_span *span)
             if (r == end - span->n_draft)
                 memcpy(slot, &h, sizeof h);
             if (r >= end - span->n_draft)
-                log[r - end + span->n_draft] = b->token[r];
-            f->hash[r] = h = stir(h, (uint64_t)b->token[r] + 1);
+                log[r - end + span->n_draft] = id_of_row(b, r);
+            f->hash[r] = h = stir(h, (uint64_t)id_of_row(b, r) + 1);
         }
         if (!span->n_draft)
             memcpy(slot, &h, sizeof h);

@@ -252,6 +252,92 @@ static void tenants_have_scopes_of_their_own(void **state)
             assert_true(scopes[i] != scopes[k]);
 }
 
+/* ---- prompts with given rows ------------------------------------------------------------------------------------- */
+
+enum { N_IDS = 60, WORDS = 4, N_TIMES = 40 };
+
+/* A request whose prompt repeats itself, given rows among its ids; number: that of the first row, which all share or not. */
+static rg_request *given_request(rg_rng *g, int32_t number, bool all_alike)
+{
+    static const float row[] = { 1 };
+    int32_t ids[N_IDS];
+    rg_given_rows given[N_IDS];
+    rg_params p = { .prompt = ids, .n_prompt = N_IDS, .max_tokens = N_IDS, .n_samples = 1, .given = given,
+                    .sampling = rg_sampling_default() };
+    rg_error err;
+
+    for (int32_t i = 0; i < N_IDS; i++) {
+        const bool is_given = i % 11 == 4 || !rg_rng_below(g, 9);
+
+        ids[i] = is_given ? RG_GIVEN : (int32_t)rg_rng_below(g, WORDS);
+        if (is_given)
+            given[p.n_given++] = (rg_given_rows){ .at = i, .n = 1, .rows = row };
+    }
+    rg_request *r = rg_request_new(&p, &(rg_request_model){ .vocab_size = WORDS, .max_seq_len = 3 * N_IDS, .given_dim = 1,
+                                                            .max_draft = RG_MAX_DRAFT }, &err);
+    assert_ok(r, err);
+    for (int32_t i = 0; i < N_IDS; i++)
+        if (!rg_is_id(r->tokens[i]))
+            r->tokens[i] = all_alike ? number : number - i;
+    return r;
+}
+
+/* What a drafter gives for beginnings of the prompt, as if each were an answer's; hashed.  No node is a given row. */
+static uint64_t drafts_of(const char *kind, int32_t number, bool all_alike)
+{
+    const rg_draft_options o = { .n_lanes = 1, .max_draft = 20, .vocab_size = WORDS, .max_seq_len = 3 * N_IDS };
+    rg_rng g = { .seed = test_seed };
+    rg_error err;
+    rg_drafter *d = rg_draft_kind_find(kind)->open(&o, &err);
+    uint64_t h = 0;
+    int n_guesses = 0;
+
+    assert_ok(d, err);
+    for (int k = 0; k < N_TIMES; k++) {
+        rg_request *r = given_request(&g, number, all_alike);
+
+        if (d->begin)
+            d->begin(d, 0);
+        for (int32_t n = 20; n <= N_IDS; n++) {
+            rg_draft_tree tree = { 0 };
+            int32_t drawn[RG_MAX_DRAFT + 1], path[1];
+            const rg_draft_ask a = { .request = r, .ids = r->tokens, .n_ids = n, .depth = 10, .most = 20, .probe_depth = 60,
+                                     .draft = &tree };
+
+            assert_true(d->propose(d, &a, 1));
+            for (int32_t i = 0; i < tree.n; i++)
+                assert_true(tree.id[i] >= 0 && tree.id[i] < WORDS);
+            for (int32_t i = 0; i <= tree.n; i++)
+                drawn[i] = (int32_t)rg_rng_below(&g, WORDS);
+            h = rg_hash(tree.id, (size_t)tree.n * sizeof *tree.id, h ^ (uint64_t)tree.n);
+            n_guesses += rg_draft_guesses(&tree);
+            if (d->checked)
+                d->checked(d, &(rg_draft_result){ .draft = &tree, .drawn = drawn, .path = path });
+        }
+        if (d->end)
+            d->end(d, 0, r->tokens, N_IDS, rg_draft_scope(r));
+        rg_request_unref(r);
+    }
+    assert_true(n_guesses > N_TIMES);
+    rg_drafter_close(d);
+    return h;
+}
+
+/* And which numbers they have does not matter, equal ones included. */
+static void given_rows_are_never_drafted(void **state)
+{
+    static const char *const kinds[] = { "ngram", "suffix", "lookahead", "jacobi" };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(kinds); i++) {
+        const uint64_t want = drafts_of(kinds[i], -2, false);
+
+        assert_true(drafts_of(kinds[i], INT32_MIN + 100, false) == want);
+        assert_true(drafts_of(kinds[i], -2, true) == want);
+        assert_true(drafts_of(kinds[i], RG_GIVEN, true) == want); /* where nothing is numbered */
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +347,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(suffixes_give_the_counts_of_a_suffix_tree),
         cmocka_unit_test(a_ring_forgets_the_oldest),
         cmocka_unit_test(tenants_have_scopes_of_their_own),
+        cmocka_unit_test(given_rows_are_never_drafted),
     };
 
     test_init(argc, argv);

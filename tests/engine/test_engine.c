@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "engine/draft/draft.h"
 #include "engine/sampler.h"
@@ -23,14 +24,15 @@ typedef struct expected {
     rg_finish finish;
 } expected;
 
-static void expect(const mix *m, const rg_params *p, int sample, int32_t max_tokens, expected *e)
+/* plain: the ids of the prompt, those included that are given as rows. */
+static void expect(const mix *m, const rg_params *p, const int32_t *plain, int sample, int32_t max_tokens, expected *e)
 {
     static const int32_t eos[] = { EOS };
     rg_sampler *s = rg_sampler_new(VOCAB, 2 * MAX_LEN, NULL);
     int32_t ids[2 * MAX_LEN];
     float mu = rg_mirostat_begin(&p->sampling);
 
-    memcpy(ids, p->prompt, (size_t)p->n_prompt * sizeof *ids);
+    memcpy(ids, plain, (size_t)p->n_prompt * sizeof *ids);
     for (e->n = 0, e->finish = RG_FINISH_LENGTH; e->n < max_tokens; e->n++) {
         rg_sample_place at = {
             .history = { p->prompt, e->ids, p->n_prompt, e->n }, .banned = eos,
@@ -56,14 +58,14 @@ static void expect(const mix *m, const rg_params *p, int sample, int32_t max_tok
     rg_sampler_free(s);
 }
 
-static void expect_embedding(const mix *m, const rg_params *p, float *want)
+static void expect_embedding(const mix *m, const rg_params *p, const int32_t *plain, float *want)
 {
     int32_t from = p->embed == RG_POOLING_LAST ? p->n_prompt : 1, to = p->embed == RG_POOLING_CLS ? 1 : p->n_prompt;
     double sum[DIM] = { 0 };
     float hidden[DIM];
 
     for (int32_t n = from; n <= to; n++) {
-        hidden_of(plain_hash(m, p->prompt, n), hidden);
+        hidden_of(plain_hash(m, plain, n), hidden);
         for (int i = 0; i < DIM; i++)
             sum[i] += (double)hidden[i];
     }
@@ -80,16 +82,16 @@ typedef struct scored { /* an id of a prompt */
 } scored;
 
 /* What each id of the prompt is worth by the row before it. */
-static scored *expect_scores(const mix *m, const rg_params *p)
+static scored *expect_scores(const mix *m, const rg_params *p, const int32_t *plain)
 {
     rg_sampler *s = rg_sampler_new(VOCAB, 2 * MAX_LEN, NULL);
     scored *want = rg_array((size_t)p->n_prompt, sizeof *want);
 
     for (int32_t i = 1; i < p->n_prompt; i++) {
         float logits[VOCAB];
-        int32_t id = p->prompt[i];
+        int32_t id = plain[i];
 
-        logits_of(plain_hash(m, p->prompt, i), logits);
+        logits_of(plain_hash(m, plain, i), logits);
         want[i].logprob = rg_logprobs(s, logits, id, p->n_prompt_tops, want[i].tops);
         want[i].rank = 1;
         for (int32_t k = 0; k < VOCAB; k++)
@@ -105,7 +107,15 @@ static int32_t count_scores(const rg_request *r, const scored *want)
     int32_t n = 1, n_prompt = r->params.n_prompt;
     rg_prompt_logprob l;
 
-    for (; want && rg_prompt_logprobs_get(r, n, &l); n++) {
+    for (; want && n < n_prompt; n++) {
+        const bool there = rg_prompt_logprobs_get(r, n, &l), given = !rg_is_id(r->params.prompt[n]);
+
+        if (!there && !given)
+            break;
+        if (there && given)
+            return -1;
+        if (given)
+            continue;
         if (n >= n_prompt || l.id != r->params.prompt[n] || memcmp(&l.logprob, &want[n].logprob, sizeof l.logprob) ||
             l.rank != want[n].rank || l.n_top != r->params.n_prompt_tops)
             return -1;
@@ -174,6 +184,38 @@ static void prompt_random(rg_rng *g, int32_t *ids, int32_t n)
         ids[i] = (int32_t)(i < same ? stir(family, (uint64_t)i) % VOCAB : rg_rng_below(g, VOCAB));
 }
 
+/* The rows that stand for ids [n], as the fake model reads them; free() them. */
+static float *rows_of(const int32_t *ids, int32_t n)
+{
+    float *rows = calloc((size_t)n * DIM, sizeof *rows);
+
+    assert_non_null(rows);
+    for (int32_t i = 0; i < n; i++)
+        rows[i * DIM] = (float)ids[i];
+    return rows;
+}
+
+enum { MAX_GIVEN = 3 };
+
+/* Some of the prompt's ids are given as rows instead, at few places, so that prefixes meet; how many runs of them. */
+static int32_t give_random(rg_rng *g, int32_t *ids, int32_t n, rg_given_rows *given)
+{
+    static const rg_given_rows runs[MAX_GIVEN] = { { .at = 3, .n = 6 }, { .at = 20, .n = 70 }, { .at = 90, .n = 31 } };
+    int32_t n_given = 0;
+
+    for (int i = 0; i < MAX_GIVEN; i++) {
+        rg_given_rows run = runs[i];
+
+        if (run.at + run.n > n || rg_rng_below(g, 2))
+            continue;
+        run.rows = rows_of(ids + run.at, run.n);
+        for (int32_t k = 0; k < run.n; k++)
+            ids[run.at + k] = RG_GIVEN;
+        given[n_given++] = run;
+    }
+    return n_given;
+}
+
 typedef struct live {
     rg_request *r;
     expected *want; /* [n_samples] */
@@ -238,7 +280,7 @@ static void live_close(live *l)
 static void live_open(live *l, const mix *m, rg_loop *loop, rg_rng *g)
 {
     static const int32_t eos[] = { EOS };
-    int32_t prompt[MAX_LEN],
+    int32_t prompt[MAX_LEN], plain[MAX_LEN],
         n = rg_rng_below(g, 4) ? 1 + (int32_t)rg_rng_below(g, 250) : 1 + (int32_t)rg_rng_below(g, 3);
     rg_params p = { .prompt = prompt, .n_prompt = n, .max_tokens = 1 + (int32_t)rg_rng_below(g, 90) };
     rg_error err;
@@ -254,6 +296,10 @@ static void live_open(live *l, const mix *m, rg_loop *loop, rg_rng *g)
     if (!rg_rng_below(g, 30))
         p.deadline_s = 1e-9; /* over before it begins, or right after */
     prompt_random(g, prompt, n);
+    memcpy(plain, prompt, (size_t)n * sizeof *plain);
+    rg_given_rows given[MAX_GIVEN];
+    p.given = given;
+    p.n_given = rg_rng_below(g, 2) ? give_random(g, prompt, n, given) : 0;
     p.sampling = sampling_random(g);
     p.embed = rg_rng_below(g, 3) ? RG_POOLING_NONE : RG_POOLING_LAST + (rg_pooling)rg_rng_below(g, 3);
     p.prompt_logprobs = !rg_rng_below(g, 3);
@@ -262,15 +308,17 @@ static void live_open(live *l, const mix *m, rg_loop *loop, rg_rng *g)
         p.max_tokens = 0;
     *l = (live){ 0 };
     l->r = rg_request_new(&p, &(rg_request_model){ .vocab_size = VOCAB, .max_seq_len = MAX_LEN, .dim = DIM, .eos_ids = eos,
-                                                  .n_eos = 1, .max_draft = FAKE_DRAFT }, &err);
+                                                  .n_eos = 1, .max_draft = FAKE_DRAFT, .given_dim = DIM }, &err);
     assert_ok(l->r, err);
     l->want = rg_array((size_t)p.n_samples, sizeof *l->want);
     if (p.embed)
-        expect_embedding(m, &p, l->embedding);
+        expect_embedding(m, &p, plain, l->embedding);
     else if (p.prompt_logprobs)
-        l->scores = expect_scores(m, &p);
+        l->scores = expect_scores(m, &p, plain);
     for (int i = 0; i < p.n_samples && !p.embed; i++)
-        expect(m, &p, i, l->r->params.max_tokens, &l->want[i]);
+        expect(m, &p, plain, i, l->r->params.max_tokens, &l->want[i]);
+    for (int32_t i = 0; i < p.n_given; i++)
+        free((void *)(uintptr_t)given[i].rows);
     assert_ok(rg_loop_submit(loop, l->r, &err), err);
 }
 
@@ -723,10 +771,10 @@ static void *client_main(void *arg)
         if (k % 3 == 2) {
             p.embed = RG_POOLING_LAST + (rg_pooling)(k % 2);
             want->n = 0;
-            expect_embedding(cl->mix, &p, embedding);
+            expect_embedding(cl->mix, &p, p.prompt, embedding);
         } else {
-            expect(cl->mix, &p, 0, p.max_tokens, want);
-            scores = p.prompt_logprobs ? expect_scores(cl->mix, &p) : NULL;
+            expect(cl->mix, &p, p.prompt, 0, p.max_tokens, want);
+            scores = p.prompt_logprobs ? expect_scores(cl->mix, &p, p.prompt) : NULL;
         }
         r = rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, NULL, 0 }, NULL);
         if (!r || !rg_loop_submit(cl->loop, r, NULL))

@@ -506,6 +506,118 @@ static void a_reader_sees_all_in_order(void **state)
     pthread_join(engine, NULL);
 }
 
+/* ---- given rows --------------------------------------------------------------------------------------------------- */
+
+static const float some_rows[4 * DIM] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
+
+static const rg_request_model takes_rows = { .vocab_size = VOCAB, .max_seq_len = CONTEXT, .dim = DIM, .given_dim = DIM,
+                                             .spelling = &bytes };
+
+static void given_rows_are_checked(void **state)
+{
+    static float bad[4 * DIM] = { 1, 2, 3, 4, INFINITY };
+    static const struct {
+        const char *why;
+        int32_t prompt[6], n_given;
+        rg_given_rows given[2];
+    } cases[] = {
+        { "-1 stands at place 3", { 1, -1, -1, -1, 2, 3 }, 1, { { 1, 2, some_rows, { 0 } } } },
+        { "id 9 stands at place 2", { 1, -1, 9, 2, 2, 3 }, 1, { { 1, 2, some_rows, { 0 } } } },
+        { "id -2 stands at place 1", { 1, -2, -1, 2, 2, 3 }, 1, { { 1, 2, some_rows, { 0 } } } },
+        { "id -1 at place 5 of the prompt is not in the vocabulary", { 1, 1, 1, 1, 1, -1 }, 0, { { 0 } } },
+        { "id -7 at place 5 of the prompt is not in the vocabulary", { -1, 1, 1, 1, 1, -7 }, 1, { { 0, 1, some_rows, { 0 } } } },
+        { "run 0 of given rows is empty", { 1, 1, 1, 1, 1, 1 }, 1, { { 1, 0, some_rows, { 0 } } } },
+        { "run 1 of given rows is empty", { -1, -1, 1, 1, 1, 1 }, 2, { { 0, 1, some_rows, { 0 } }, { 1, 1, NULL, { 0 } } } },
+        { "run 0 of given rows begins at place -1", { -1, 1, 1, 1, 1, 1 }, 1, { { -1, 1, some_rows, { 0 } } } },
+        { "run 1 of given rows begins at place 2", { 1, -1, -1, -1, 1, 1 }, 2,
+          { { 1, 2, some_rows, { 0 } }, { 2, 2, some_rows, { 0 } } } },
+        { "run 1 of given rows begins at place 0", { -1, 1, -1, 1, 1, 1 }, 2,
+          { { 2, 1, some_rows, { 0 } }, { 0, 1, some_rows, { 0 } } } },
+        { "run 0 of given rows, 3 from place 4 on", { 1, 1, 1, 1, -1, -1 }, 1, { { 4, 3, some_rows, { 0 } } } },
+        { "run 0 of given rows, 2147483647 from place 4 on", { 1, 1, 1, 1, -1, -1 }, 1, { { 4, INT32_MAX, some_rows, { 0 } } } },
+        { "run 0 of given rows, 1 from place 2147483647 on", { 1, 1, 1, 1, -1, -1 }, 1, { { INT32_MAX, 1, some_rows, { 0 } } } },
+        { "row 1 of run 0 of given rows has a number that is not finite", { 1, -1, -1, 1, 1, 1 }, 1, { { 1, 2, bad, { 0 } } } },
+        { "a count of given rows", { 1, 1, 1, 1, 1, 1 }, -1, { { 0 } } },
+    };
+    rg_params p = params_simple();
+    rg_error err = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        p.prompt = cases[i].prompt;
+        p.n_prompt = RG_LEN(cases[i].prompt);
+        p.given = cases[i].given;
+        p.n_given = cases[i].n_given;
+        assert_null(rg_request_new(&p, &takes_rows, &err));
+        assert_int_equal(err.code, RG_E_INPUT);
+        if (!strstr(err.text, cases[i].why))
+            fail_msg("\"%s\" does not say: %s", err.text, cases[i].why);
+    }
+    p.given = NULL;
+    p.n_given = 1;
+    assert_null(rg_request_new(&p, &takes_rows, &err));
+    assert_non_null(strstr(err.text, "a count of given rows"));
+    p.given = cases[0].given;
+    assert_null(rg_request_new(&p, &(rg_request_model){ .vocab_size = VOCAB, .max_seq_len = CONTEXT, .dim = DIM }, &err));
+    assert_int_equal(err.code, RG_E_UNSUPPORTED);
+}
+
+/* The caller's rows may go; a hash is made where there is none, and equal rows have equal ones. */
+static void given_rows_are_copied(void **state)
+{
+    float rows[4 * DIM];
+    int32_t prompt[] = { 1, -1, -1, -1, -1, 5 };
+    rg_given_rows given[] = { { .at = 1, .n = 2, .rows = rows }, { .at = 3, .n = 2, .rows = rows, .hash = { 1, 2 } } };
+    rg_params p = params_simple();
+    rg_request *r[3];
+    rg_error err;
+
+    (void)state;
+    p.prompt = prompt;
+    p.n_prompt = RG_LEN(prompt);
+    p.n_samples = 2;
+    p.given = given;
+    p.n_given = 2;
+    for (int i = 0; i < 3; i++) {
+        memcpy(rows, some_rows, sizeof rows);
+        rows[2 * DIM - 1] += i == 2;
+        r[i] = rg_request_new(&p, &takes_rows, &err);
+        assert_ok(r[i], err);
+        memset(rows, 0xff, sizeof rows);
+        assert_int_equal(r[i]->params.n_given, 2);
+        assert_memory_equal(r[i]->params.given[0].rows, some_rows, (2 * DIM - 1) * sizeof *rows);
+        assert_memory_equal(r[i]->params.given[1].hash, given[1].hash, sizeof given[1].hash);
+        assert_memory_equal(rg_request_tokens(r[i], 1), prompt, sizeof prompt);
+        assert_true(rg_request_used(r[i]).n_prompt == 6 && rg_request_applicant(r[i]).n_ids == 6);
+    }
+    assert_memory_equal(r[0]->params.given[0].hash, r[1]->params.given[0].hash, sizeof given[0].hash);
+    assert_memory_not_equal(r[0]->params.given[0].hash, r[2]->params.given[0].hash, sizeof given[0].hash);
+    for (int i = 0; i < 3; i++)
+        rg_request_unref(r[i]);
+}
+
+/* A prompt of rows alone shows nothing: the answer begins a text. */
+static void given_rows_show_nothing(void **state)
+{
+    static const int32_t prompt[] = { -1, -1 }, with_text[] = { -1, 'a' };
+    const rg_given_rows given = { .n = 2, .rows = some_rows }, less = { .n = 1, .rows = some_rows };
+    rg_params p = params_simple();
+    rg_error err;
+
+    (void)state;
+    p.n_prompt = 2;
+    p.n_given = 1;
+    for (int i = 0; i < 2; i++) {
+        p.prompt = i ? with_text : prompt;
+        p.given = i ? &less : &given;
+        rg_request *r = rg_request_new(&p, &takes_rows, &err);
+
+        assert_ok(r, err);
+        assert_int_equal(r->texts.prompt_shows, i);
+        rg_request_unref(r);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -519,6 +631,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_tokenizer_no_text),
         cmocka_unit_test(near_misses_cost_no_more),
         cmocka_unit_test(a_reader_sees_all_in_order),
+        cmocka_unit_test(given_rows_are_checked),
+        cmocka_unit_test(given_rows_are_copied),
+        cmocka_unit_test(given_rows_show_nothing),
     };
 
     test_init(argc, argv);

@@ -566,6 +566,61 @@ static void guesses_are_in_the_order_of_the_draw(void **state)
     rg_sampler_free(s);
 }
 
+/* What is no id, of a prompt that has given rows, is passed over, and no run goes across it: equal numbers are not alike. */
+static void rules_pass_over_given_rows(void **state)
+{
+    static const struct {
+        rg_sampling p;
+        int32_t ids[10], n; /* of a prompt; below 0: given rows */
+        int32_t like[10], n_like; /* ids that change logits alike */
+    } cases[] = {
+        { { .repetition_penalty = 1.5f }, { 3, -2, 5, -3, 3 }, 5, { 3, 5, 3 }, 3 },
+        { { .repetition_penalty = 1.5f, .penalty_last_n = 3 }, { 3, 7, -2, 5, -3 }, 5, { 5 }, 1 },
+        { { .repetition_penalty = 1, .frequency_penalty = 0.5f, .penalty_last_n = -1 }, { 3, -1, 5, -3, 3 }, 5, { 3, 5, 3 }, 3 },
+        { { .repetition_penalty = 1, .presence_penalty = 0.5f, .penalty_last_n = -1 }, { -9, -9, -9 }, 3, { 0 }, 0 },
+        { { .repetition_penalty = 1, .no_repeat_ngram = 3 }, { 1, -4, 2, 1, -4 }, 5, { 0 }, 0 },
+        { { .repetition_penalty = 1, .no_repeat_ngram = 3 }, { 1, 2, -4, 1, 2 }, 5, { 0 }, 0 },
+        { { .repetition_penalty = 1, .no_repeat_ngram = 3 }, { -4, 1, 2, 5, -4, 1, 2 }, 7, { 1, 2, 5, 1, 2 }, 5 },
+        { { .repetition_penalty = 1, .dry_multiplier = 1, .dry_base = 2, .dry_allowed_length = 2, .dry_penalty_last_n = -1 },
+          { 1, -4, 2, 6, 1, -4, 2 }, 7, { 0 }, 0 }, /* its run is 2 alone */
+        { { .repetition_penalty = 1, .dry_multiplier = 1, .dry_base = 2, .dry_allowed_length = 1, .dry_penalty_last_n = -1 },
+          { 1, -4, 2, 6, 1, -4, 2 }, 7, { 2, 6, 2 }, 3 },
+        { { .repetition_penalty = 1, .dry_multiplier = 1, .dry_base = 2, .dry_allowed_length = 2, .dry_penalty_last_n = -1 },
+          { 1, 2, -4, -5, 1, 2 }, 6, { 0 }, 0 }, /* what followed is no id */
+        { { .repetition_penalty = 1, .dry_multiplier = 1, .dry_base = 2, .dry_allowed_length = 1, .dry_penalty_last_n = -1 },
+          { -4, 1, -4 }, 3, { 0 }, 0 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_sampling p = neutral();
+        float got[8], want[8];
+        rg_sampler *s = sampler(8);
+
+        p.repetition_penalty = cases[i].p.repetition_penalty;
+        p.frequency_penalty = cases[i].p.frequency_penalty;
+        p.presence_penalty = cases[i].p.presence_penalty;
+        p.penalty_last_n = cases[i].p.penalty_last_n;
+        p.no_repeat_ngram = cases[i].p.no_repeat_ngram;
+        p.dry_multiplier = cases[i].p.dry_multiplier;
+        if (p.dry_multiplier > 0) {
+            p.dry_base = cases[i].p.dry_base;
+            p.dry_allowed_length = cases[i].p.dry_allowed_length;
+        }
+        for (int twice = 0; twice < 2; twice++) { /* nothing is left of the first time */
+            for (int k = 0; k < 8; k++)
+                got[k] = want[k] = 1 + 0.25f * (float)k;
+            rg_sample_rules(s, got, &p, &(rg_sample_place){ .history = { .prompt = cases[i].ids, .n_prompt = cases[i].n } });
+            rg_sample_rules(s, want, &p,
+                            &(rg_sample_place){ .history = { .prompt = cases[i].like, .n_prompt = cases[i].n_like } });
+            for (int k = 0; k < 8; k++)
+                if (got[k] != want[k])
+                    fail_msg("case %zu: id %d has %g, want %g", i, k, (double)got[k], (double)want[k]);
+        }
+        rg_sampler_free(s);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -582,6 +637,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(noise_depends_on_all_of_its_key),
         cmocka_unit_test(noise_has_these_bits),
         cmocka_unit_test(guesses_are_in_the_order_of_the_draw),
+        cmocka_unit_test(rules_pass_over_given_rows),
         cmocka_unit_test(logprobs_are_those_of_the_raw_logits),
     };
 

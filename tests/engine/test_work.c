@@ -1,6 +1,7 @@
 /* Every kind of work gives what it gives alone: beside every other kind in one step, whatever rows a step may have, and
  * whether its request was preempted, by either way; and whenever it is cancelled, all that it held is given back and nobody
- * else notices. */
+ * else notices.  Each request has a twin, of whose prompt some ids are given as the rows of the embedding: it gives the
+ * same. */
 #include "support/model.h"
 
 #include <stdlib.h>
@@ -12,12 +13,14 @@
 #include "engine/work/prompt_logprobs.h"
 #include "engine/work/work.h"
 
-enum { MAX_ROWS = 160, MAX_LEN = 256, MOST_IDS = 90, MOST_CASES = 9, MOST_BYTES = 1 << 14 };
+enum { MAX_ROWS = 160, MAX_LEN = 256, MOST_IDS = 90, MOST_CASES = 18, RUNS = 2, MOST_BYTES = 1 << 14 };
 
 typedef struct kase {
     const char *kind; /* of work, as it must be found */
     rg_params p;
     int32_t prompt[MOST_IDS];
+    rg_given_rows given[RUNS]; /* without rows: of the twin */
+    bool is_twin;
     size_t n_want;
     uint8_t want[MOST_BYTES]; /* all that it gives, alone */
 } kase;
@@ -27,6 +30,7 @@ typedef struct world {
     rg_runner *runner;
     rg_request_model facts;
     rg_rng g;
+    bool has_table_beside; /* the embedding, which gives its first row for given rows */
     kase cases[MOST_CASES];
     int n;
 } world;
@@ -66,10 +70,34 @@ static void put(uint8_t *out, size_t *n, const void *bytes, size_t n_bytes)
     *n += n_bytes;
 }
 
-/* Read all of it, as its reader does; false: it has not ended, or not by itself. */
-static bool read_all(rg_request *r, uint8_t *out, size_t *n)
+static bool is_given(const kase *k, int32_t position)
 {
-    rg_prompt_logprob l;
+    for (int i = 0; i < RUNS; i++)
+        if (position >= k->given[i].at && position < k->given[i].at + k->given[i].n)
+            return true;
+    return false;
+}
+
+/* Those of the ids that the twin has, too. */
+static bool put_logprobs(const rg_request *r, const kase *k, uint8_t *out, size_t *n)
+{
+    for (int32_t i = 1; k->p.prompt_logprobs && i < k->p.n_prompt; i++) {
+        rg_prompt_logprob l;
+        const bool there = rg_prompt_logprobs_get(r, i, &l);
+
+        if (there == (k->is_twin && is_given(k, i)))
+            return false;
+        if (is_given(k, i))
+            continue;
+        put(out, n, &l.logprob, sizeof l.logprob);
+        put(out, n, &l.rank, sizeof l.rank);
+    }
+    return true;
+}
+
+/* Read all of it, as its reader does; false: it has not ended, or not by itself. */
+static bool read_all(rg_request *r, const kase *k, uint8_t *out, size_t *n)
+{
     const float *made;
     rg_token t;
     int32_t n_made;
@@ -84,10 +112,7 @@ static bool read_all(rg_request *r, uint8_t *out, size_t *n)
         put(out, n, event, sizeof event);
         put(out, n, &logprob, sizeof logprob);
     }
-    for (int32_t i = 1; rg_prompt_logprobs_get(r, i, &l); i++) {
-        put(out, n, &l.logprob, sizeof l.logprob);
-        put(out, n, &l.rank, sizeof l.rank);
-    }
+    well &= put_logprobs(r, k, out, n);
     made = r->params.embed ? rg_embedding_result(r, &n_made) : rg_head_result(r, &n_made);
     if (made)
         put(out, n, made, (size_t)n_made * sizeof *made);
@@ -99,8 +124,9 @@ static void expect(rg_request *r, const kase *k, const char *when)
     static uint8_t got[MOST_BYTES];
     size_t n;
 
-    if (!read_all(r, got, &n) || n != k->n_want || memcmp(got, k->want, n))
-        fail_msg("%s (%d prompt ids): not what it gives alone, %s", k->kind, (int)k->p.n_prompt, when);
+    if (!read_all(r, k, got, &n) || n != k->n_want || memcmp(got, k->want, n))
+        fail_msg("%s (%d prompt ids%s): not what it gives alone, %s", k->kind, (int)k->p.n_prompt,
+                 k->is_twin ? ", some given as rows" : "", when);
 }
 
 /* All that requests held is given back. */
@@ -126,9 +152,41 @@ static kase *add(world *w, const char *kind, int32_t n_prompt)
     *k = (kase){ .kind = kind, .p = { .prompt = k->prompt, .n_prompt = n_prompt, .n_samples = 1 } };
     k->p.sampling = (rg_sampling){ .temperature = 0.8f, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .seed = 7,
                                    .ignore_eos = true, .n_logprobs = -1 };
+    k->given[0].at = below(w, n_prompt - 3);
+    k->given[0].n = 1 + below(w, n_prompt - 3 - k->given[0].at);
+    k->given[1].at = k->given[0].at + k->given[0].n + below(w, 2);
+    k->given[1].n = w->n % 2 ? n_prompt - k->given[1].at : 1; /* maybe the prompt's end */
     for (int32_t i = 0; i < n_prompt; i++)
-        k->prompt[i] = 1 + below(w, 250);
+        k->prompt[i] = w->has_table_beside && is_given(k, i) ? 0 : 1 + below(w, 250);
     return k;
+}
+
+static void add_twins(world *w)
+{
+    for (int i = 0, n = w->n; i < n; i++) {
+        kase *k = &w->cases[w->n++];
+
+        assert_true(w->n <= MOST_CASES);
+        *k = w->cases[i];
+        k->is_twin = true;
+        k->p.prompt = k->prompt;
+        k->p.given = k->given;
+        k->p.n_given = RUNS;
+        for (int j = 0; j < RUNS; j++) {
+            rg_given_rows *g = &k->given[j];
+
+            g->rows = test_embedded(w->model.m, k->prompt + g->at, g->n);
+            for (int32_t at = g->at; at < g->at + g->n; at++)
+                k->prompt[at] = -1;
+        }
+    }
+}
+
+static void drop_twins(world *w)
+{
+    for (int i = 0; i < w->n; i++)
+        for (int j = 0; j < RUNS; j++)
+            free((void *)(uintptr_t)w->cases[i].given[j].rows);
 }
 
 static void add_answers(world *w)
@@ -196,7 +254,7 @@ static void alone(world *w)
 
         while (rg_loop_step(l))
             rg_loop_check(l);
-        assert_true(read_all(r, w->cases[i].want, &w->cases[i].n_want));
+        assert_true(read_all(r, &w->cases[i], w->cases[i].want, &w->cases[i].n_want));
         rg_request_unref(r);
         close_loop(l);
     }
@@ -293,12 +351,15 @@ static void check(const char *name, void (*cases)(world *w))
                                                                       .max_seqs = 12, .max_seq_len = MAX_LEN,
                                                                       .state_bytes = 6 << 20 }, &err);
     assert_ok(w->runner, err);
+    w->has_table_beside = !strcmp(name, "gemma3n");
     w->facts = (rg_request_model){ .vocab_size = c->vocab_size, .max_seq_len = MAX_LEN, .dim = c->dim, .config = c,
+                                   .given_dim = (int32_t)w->model.m->outer.w[W_EMBED_TOKENS]->cols,
                                    .sees = c->sees, .whole = c->sees != RG_CAUSAL, .n_labels = c->n_labels,
                                    .score_pooling = c->score_pooling, .max_rows = MAX_ROWS, .max_logits = MAX_ROWS,
                                    .diffusion = c->diffusion.mask_id < 0 ? NULL : &w->runner->diffusion };
     cases(w);
     alone(w);
+    add_twins(w);
     for (int i = 0; i < (TEST_SLOWER > 1 ? 1 : 3); i++)
         together(w);
     for (int i = 0; i < w->n; i++) {
@@ -312,6 +373,7 @@ static void check(const char *name, void (*cases)(world *w))
             n_steps += TEST_SLOWER > 1 ? 4 : 1;
         assert_true(n_steps > 0);
     }
+    drop_twins(w);
     rg_model_runner_free(w->runner);
     test_model_close(&w->model);
     free(w);
@@ -338,6 +400,24 @@ static void of_a_decoder(void **state)
 {
     (void)state;
     check("llama", decoder_cases);
+}
+
+static void of_a_decoder_that_scales_its_embedding(void **state)
+{
+    (void)state;
+    check("gemma3", decoder_cases);
+}
+
+static void of_a_decoder_with_a_table_beside_its_embedding(void **state)
+{
+    (void)state;
+    check("gemma3n", decoder_cases);
+}
+
+static void of_a_decoder_with_latents(void **state)
+{
+    (void)state;
+    check("deepseek-v3", decoder_cases);
 }
 
 static void of_a_decoder_with_recurrent_state(void **state)
@@ -368,6 +448,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_a_decoder),
+        cmocka_unit_test(of_a_decoder_that_scales_its_embedding),
+        cmocka_unit_test(of_a_decoder_with_a_table_beside_its_embedding),
+        cmocka_unit_test(of_a_decoder_with_latents),
         cmocka_unit_test(of_a_decoder_with_recurrent_state),
         cmocka_unit_test(of_an_encoder),
         cmocka_unit_test(of_a_diffusion_model),

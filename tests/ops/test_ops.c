@@ -58,6 +58,7 @@ typedef struct work {
 static void run_rows(world *w, work *job, int first, int n, void (*text)(rg_fwd *f, void *arg))
 {
     static int32_t token[512], index[512], pos[512][4], logits[512];
+    static const float *given[512];
     rg_span span = { .n_rows = n };
     rg_batch b = { .n_rows = n,
                    .n_spans = 1,
@@ -68,12 +69,13 @@ static void run_rows(world *w, work *job, int first, int n, void (*text)(rg_fwd 
                    .pos = (const int32_t(*)[4])pos,
                    .n_logits = n / 2,
                    .logit_rows = logits,
-                   .embeds = job->x2 };
+                   .given = job->x2 ? given : NULL };
     work part = *job;
 
     for (int i = 0; i < n; i++) {
         pos[i][0] = index[i] = first + i;
         token[i] = i % 3 == 1 && job->x2 ? -1 : (first + i) * 3 % 40;
+        given[i] = token[i] < 0 ? job->x2 + (size_t)i * (size_t)job->cols : NULL;
         logits[i] = 2 * i + 1;
     }
     part.x = job->x + (size_t)first * (size_t)job->cols;
@@ -650,6 +652,8 @@ static void small_text(rg_fwd *f, void *arg)
 
     rg_embed(f, x, j->w[0], 2.0f);
     act_out(f, x, j->y[0]);
+    rg_embed_beside(f, h, j->w[0], 2.0f);
+    act_out(f, h, j->y[2]);
     rg_rmsnorm(f, h, x, j->w[1], 1e-6f);
     rg_rotate(f, h, j->rope, 32, 4);
     rg_rotate(f, h, j->rope + 1, 32, 4);
@@ -721,10 +725,10 @@ static void small_ones(void **state)
     static const rg_rope ropes[2] = { { 1, 5, freq[0], 1.0f, true, 0, 0, 0 }, { 1, 9, freq[1], 1.25f, false, 0, 0, 0 } };
     rg_rng rng = { .seed = test_seed };
     rg_packed packed;
-    float *dense, *norm = random_floats(&rng, 32, 1), *embeds = random_floats(&rng, N * DIM, 1), x[N * DIM],
-                  y[N / 2 * DIM];
+    float *dense, *norm = random_floats(&rng, 32, 1), *given = random_floats(&rng, N * DIM, 1), x[N * DIM],
+                  beside[N * DIM], y[N / 2 * DIM];
     rg_weight w[2] = { random_weight(&rng, &packed, RG_Q8_0, (int[]){ 1, 40, DIM }, &dense), vector(norm, 32) };
-    work j = { .x = embeds, .x2 = embeds, .cols = DIM, .w = { &w[0], &w[1] }, .y = { x, y }, .rope = ropes };
+    work j = { .x = given, .x2 = given, .cols = DIM, .w = { &w[0], &w[1] }, .y = { x, y, beside }, .rope = ropes };
     world u;
 
     (void)state;
@@ -735,7 +739,10 @@ static void small_ones(void **state)
         double want[DIM], h[DIM];
 
         for (int k = 0; k < DIM; k++)
-            want[k] = 2.0 * (double)(r % 3 == 1 ? embeds[r * DIM + k] : dense[r * 3 % 40 * DIM + k]);
+            want[k] = 2.0 * (double)dense[(r % 3 == 1 ? 0 : r * 3 % 40) * DIM + k];
+        assert_near(beside + r * DIM, want, DIM, 0);
+        for (int k = 0; k < DIM && r % 3 == 1; k++)
+            want[k] = (double)given[r * DIM + k];
         assert_near(x + r * DIM, want, DIM, 0);
         for (int k = 0; k < DIM; k += 32) {
             double sum = 0;
@@ -755,7 +762,7 @@ static void small_ones(void **state)
     rg_packed_fini(&packed);
     rg_free(dense);
     rg_free(norm);
-    rg_free(embeds);
+    rg_free(given);
     world_fini(&u);
 }
 

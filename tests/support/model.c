@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "ops/cpu/pack.h"
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
@@ -319,4 +320,21 @@ float *test_logits(const test_model *t, const test_rig_options *o, int first, in
     test_rig_close(&rig);
     free(ids);
     return k.logits;
+}
+
+float *test_embedded(const rg_model *m, const int32_t *ids, int32_t n)
+{
+    const rg_weight *table = m->outer.w[W_EMBED_TOKENS];
+    const float scale = (float)m->config.embed_scale;
+    float *rows = malloc((size_t)n * (size_t)table->cols * sizeof *rows);
+
+    assert_non_null(rows);
+    for (int32_t i = 0; i < n; i++) {
+        float *row = rows + (size_t)i * (size_t)table->cols;
+
+        rg_unpack_row(rg_packed_of(table->placed), 0, ids[i], row);
+        for (int64_t k = 0; k < table->cols && scale != 1; k++)
+            row[k] *= scale;
+    }
+    return rows;
 }

@@ -84,6 +84,9 @@ typedef void test_row(void *arg, int feed, int row, float *logits);
 /* Compute the feeds in one step.  row is called for every wanted row, on any thread. */
 void test_rig_step(test_rig *r, const test_feed *feeds, int n_feeds, test_row *row, void *arg);
 
+/* What a model's embedding gives for ids [n], its scale included, as given rows stand for it.  free() it. */
+float *test_embedded(const rg_model *m, const int32_t *ids, int32_t n);
+
 /* Logits, [o->max_len, vocabulary], of so many ids of one sequence: `first` rows in a step, then `cut` in each.  free()
  * them. */
 float *test_logits(const test_model *t, const test_rig_options *o, int first, int cut);

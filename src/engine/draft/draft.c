@@ -53,6 +53,7 @@ int32_t rg_draft_find(const rg_draft_tree *d, int32_t parent, int32_t id)
 
 static int32_t add(rg_draft_tree *d, int32_t parent, int32_t id, bool probe)
 {
+    RG_ASSERT(rg_is_id(id));
     RG_ASSERT(parent >= -1 && parent < d->n && (probe || parent < 0 || !d->probe[parent]));
     if (d->n == RG_MAX_DRAFT)
         return -1;

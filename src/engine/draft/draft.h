@@ -51,7 +51,8 @@ typedef struct rg_draft_ask {
     int32_t lane;
     const rg_request *request;
     int32_t sample;
-    const int32_t *ids;     /* [n_ids] the prompt and the answer so far; the last has no state yet */
+    const int32_t *ids;     /* [n_ids] the prompt and the answer so far; the last has no state yet.  What is no id
+                             *   (rg_is_id) is a given row, like no other row, and never part of a draft */
     int32_t n_ids;
     int32_t depth, most;    /* ids of a path, and of the tree, at most; depth <= most <= RG_MAX_DRAFT */
     int32_t probe_depth;    /* ids of a path to a probe, at most; at least depth */

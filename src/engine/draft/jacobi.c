@@ -52,6 +52,8 @@ static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
         block *b = &j->lanes[a->lane];
 
         forget_known(b, a->n_ids);
+        if (!b->n && !rg_is_id(a->ids[a->n_ids - 1]))
+            continue;
         for (; !b->n; b->n = j->size)
             for (int32_t k = 0; k < j->size; k++)
                 b->id[k] = a->ids[a->n_ids - 1];

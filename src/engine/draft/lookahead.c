@@ -90,7 +90,8 @@ static entry *find(const window *w, int32_t id, entry **free_one)
     return NULL;
 }
 
-/* Put an n-gram last among those of its first id; without room, the first is forgotten. */
+/* Put an n-gram last among those of its first id; without room, the first is forgotten.  None begins with a given
+ * row. */
 static void keep(const lookahead *l, window *w, int32_t id, const int32_t *rest)
 {
     int32_t size = l->size.n - 1, at;
@@ -98,6 +99,8 @@ static void keep(const lookahead *l, window *w, int32_t id, const int32_t *rest)
     entry *e, *other = NULL;
     int32_t *all;
 
+    if (!rg_is_id(id))
+        return;
     e = find(w, id, &other);
     if (!e) {
         e = other;
@@ -114,13 +117,21 @@ static void keep(const lookahead *l, window *w, int32_t id, const int32_t *rest)
     memcpy(all + e->n++ * size, rest, bytes);
 }
 
+static bool all_ids(const int32_t *ids, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (!rg_is_id(ids[i]))
+            return false;
+    return true;
+}
+
 /* The n-grams of the answer and its prompt that have become complete. */
 static void keep_written(const lookahead *l, window *w, const rg_draft_ask *a)
 {
     int32_t n = l->size.n, latest = a->n_ids - RG_LOOKAHEAD_KEYS * l->size.guesses;
 
     for (int32_t end = w->n_ids > latest ? w->n_ids : latest; end < a->n_ids && !l->size.only_window; end++)
-        if (end + 1 >= n)
+        if (end + 1 >= n && all_ids(a->ids + end + 1 - n, n))
             keep(l, w, a->ids[end + 1 - n], a->ids + end + 2 - n);
     w->n_ids = a->n_ids;
 }
@@ -140,14 +151,17 @@ static void keep_columns(const lookahead *l, window *w, const int32_t *newest)
 
 /* ---- the window -------------------------------------------------------------------------------------------------- */
 
-/* The window begins as the prompt, from its start, over and over. */
+/* The window begins as the prompt, from its start, over and over; where it has given rows, as any id. */
 static void fill(const lookahead *l, window *w, const rg_request *r)
 {
     level *first = &w->levels[0];
 
     first->n = l->size.window + l->size.n - 3;
-    for (int32_t i = 0; i < first->n; i++)
-        first->id[i] = r->params.prompt[i % r->params.n_prompt];
+    for (int32_t i = 0; i < first->n; i++) {
+        const int32_t id = r->params.prompt[i % r->params.n_prompt];
+
+        first->id[i] = rg_is_id(id) ? id : 0;
+    }
     w->n_levels = 1;
 }
 

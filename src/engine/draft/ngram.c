@@ -13,11 +13,15 @@ extern const rg_draft_kind rg_draft_ngram;
 
 int32_t rg_ngram_find(const int32_t *ids, int32_t n, int32_t max_size)
 {
-    for (int32_t size = max_size < n - 1 ? max_size : n - 1; size > 0; size--) {
+    int32_t most = 0; /* nothing is like a given row */
+
+    while (most < max_size && most < n - 1 && rg_is_id(ids[n - 1 - most]))
+        most++;
+    for (int32_t size = most; size > 0; size--) {
         const int32_t *last = ids + n - size;
 
         for (int32_t i = 0; i + size < n; i++)
-            if (ids[i] == *last && !memcmp(ids + i, last, (size_t)size * sizeof *ids))
+            if (ids[i] == *last && !memcmp(ids + i, last, (size_t)size * sizeof *ids) && rg_is_id(ids[i + size]))
                 return i + size;
     }
     return n;
@@ -30,7 +34,7 @@ static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
         const rg_draft_ask *a = &asks[k];
         int32_t at = rg_ngram_find(a->ids, a->n_ids, MAX_SIZE);
 
-        for (int32_t i = at; i < a->n_ids && i - at < a->depth; i++)
+        for (int32_t i = at; i < a->n_ids && i - at < a->depth && rg_is_id(a->ids[i]); i++)
             rg_draft_add(a->draft, a->draft->n - 1, a->ids[i]);
     }
     return true;

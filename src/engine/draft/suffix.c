@@ -88,6 +88,8 @@ void rg_suffix_index_add(rg_suffix_index *x, int32_t id, uint64_t scope)
     uint32_t place = x->n;
     int32_t before = place ? x->id[(place - 1) & x->mask] : END;
 
+    if (!rg_is_id(id))
+        id = END;
     if (place > UINT32_MAX - 2) { /* numbers of places have run out */
         rg_suffix_index_clear(x);
         rg_suffix_index_add(x, id, scope);
@@ -109,7 +111,8 @@ static int32_t agreeing(const rg_suffix_index *x, uint32_t place, const int32_t 
 {
     int32_t k = 0;
 
-    while (k < most && k < n && (uint32_t)k <= place && id_at(x, place - (uint32_t)k) == ids[n - 1 - k])
+    while (k < most && k < n && (uint32_t)k <= place && rg_is_id(ids[n - 1 - k]) &&
+           id_at(x, place - (uint32_t)k) == ids[n - 1 - k])
         k++;
     return k;
 }

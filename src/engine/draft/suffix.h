@@ -25,7 +25,7 @@ typedef struct rg_suffix_index rg_suffix_index;
 rg_suffix_index *rg_suffix_index_new(int32_t n, rg_error *err);
 void rg_suffix_index_free(rg_suffix_index *x); /* NULL is fine */
 void rg_suffix_index_clear(rg_suffix_index *x);
-/* One id more of the text that was begun last, which belongs to this scope; id -1 ends it. */
+/* One id more of the text that was begun last, which belongs to this scope; what is no id ends it. */
 void rg_suffix_index_add(rg_suffix_index *x, int32_t id, uint64_t scope);
 
 /* A place whose last ids are those of a text: the last `length` of them, at most as many as were asked for. */

@@ -206,7 +206,8 @@ static void keep_trace(rg_fill *f)
 
     if (!f->trace || f->e.keeps || n >= f->most_traced)
         return;
-    memcpy(f->trace + (size_t)n * (size_t)f->d.n, f->d.ids, (size_t)f->d.n * sizeof *f->trace);
+    for (int32_t i = 0; i < f->d.n; i++)
+        f->trace[(size_t)n * (size_t)f->d.n + (size_t)i] = rg_is_id(f->d.ids[i]) ? f->d.ids[i] : RG_GIVEN;
     atomic_store(&f->n_traced, n + 1);
 }
 
@@ -287,11 +288,14 @@ static void want(rg_work_step *s, int i)
     const rg_planned *p = &s->plan[i];
     const rg_sample *a = &p->request->samples[p->sample];
 
-    if (is_evaluation(p))
-        rg_step_batch_add_fill(&s->member->rows, s->member->states, fill_of(p->request, p->sample),
-                               p->beside ? a->beside : a->seq, p->beside);
-    else
+    if (!is_evaluation(p)) {
         rg_work_add_rows(s, i);
+        return;
+    }
+    rg_step_batch_add_fill(&s->member->rows, s->member->states, fill_of(p->request, p->sample),
+                           p->beside ? a->beside : a->seq, p->beside);
+    rg_step_batch_give(&s->member->rows, p->request->params.given, p->request->params.n_given,
+                       p->request->given_dim);
 }
 
 static void take_logits(rg_work_step *s, int thread, int i, float *logits)

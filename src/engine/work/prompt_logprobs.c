@@ -89,6 +89,8 @@ static void take_logits(rg_work_step *s, int thread, int i, float *logits)
         return;
     }
     const int32_t at = s->member->rows.index[s->member->rows.logit_rows[i]] + 1, k = r->params.n_prompt_tops;
+    if (!rg_is_id(r->params.prompt[at]))
+        return;
     if (!rg_draw_prompt_logprob(s->member->scratch, thread, logits, r->params.prompt[at], &own->logprobs[at], k,
                                 k ? own->tops + (size_t)at * (size_t)k : NULL))
         atomic_store(&r->not_finite, true);
@@ -119,7 +121,7 @@ bool rg_prompt_logprobs_get(const rg_request *r, int32_t position, rg_prompt_log
     const prompt_part *own = r->work == &rg_work_prompt_logprobs ? r->part : NULL;
     const int32_t k = r->params.n_prompt_tops;
 
-    if (!own || position < 1 || position >= atomic_load(&own->n_known))
+    if (!own || position < 1 || position >= atomic_load(&own->n_known) || !rg_is_id(r->params.prompt[position]))
         return false;
     *out = (rg_prompt_logprob){ .id = r->params.prompt[position], .logprob = own->logprobs[position].logprob,
                                 .rank = own->logprobs[position].rank, .n_top = k,

@@ -35,6 +35,8 @@ void rg_work_add_rows(rg_work_step *s, int i)
 
     rg_step_batch_add(&s->member->rows, s->member->states, p->request->samples[p->sample].seq,
                       rg_request_tokens(p->request, p->sample), p->n_rows, rg_speculation_of(s->speculation, i));
+    rg_step_batch_give(&s->member->rows, p->request->params.given, p->request->params.n_given,
+                       p->request->given_dim);
     rg_step_batch_pair(&s->member->rows, p->request->params.second);
 }
 

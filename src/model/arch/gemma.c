@@ -103,7 +103,7 @@ void embed_per_layer(rg_fwd *f, const rg_layer *l, const rg_act *x, const gemma_
     /* The projection is divided by sqrt(dim) before its norm, which is to say that eps is multiplied by dim. */
     rg_linear(f, all, x, l->w[W_PER_LAYER_PROJ], NULL);
     rg_rmsnorm(f, all, all, l->w[W_PER_LAYER_NORM], c->norm_eps * (float)c->dim);
-    rg_embed(f, rows, l->w[W_EMBED_PER_LAYER], sqrtf((float)p->dim));
+    rg_embed_beside(f, rows, l->w[W_EMBED_PER_LAYER], sqrtf((float)p->dim));
     rg_add_to(f, all, rows);
     rg_scale_by(f, all, sqrtf(0.5f));
     rg_act_release(f, mark);

@@ -473,10 +473,11 @@ void rg_cpu_embed(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         float *to = rg_act_row(f, y, row);
         const int32_t token = b->token[row];
 
-        if (token >= 0 || !b->embeds)
-            rg_unpack_row(rg_packed_of(op->w[0]->placed), 0, token >= 0 && token < op->w[0]->rows ? token : 0, to);
-        else
-            memcpy(to, b->embeds + (size_t)row * (size_t)y->cols, (size_t)y->cols * sizeof(float));
+        if (token == -1 && b->given && op->n) {
+            memcpy(to, b->given[row], (size_t)y->cols * sizeof(float));
+            continue;
+        }
+        rg_unpack_row(rg_packed_of(op->w[0]->placed), 0, token >= 0 && token < op->w[0]->rows ? token : 0, to);
         if (op->x != 1.0f)
             r->cpu->scale(to, to, op->x, y->cols);
     }
