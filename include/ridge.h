@@ -85,6 +85,8 @@ typedef struct rg_sampling {
     int32_t no_repeat_ngram;  /* ids that would complete a run of so many ids that prompt and output have already are
                                *   banned; 0: off */
     int32_t n_logprobs;       /* -1: none; k >= 0: log-probabilities of the chosen id and of the k best */
+    bool logprobs_drawn;      /* these are of the distribution that the id is drawn from, after all rules (an id that is
+                               *   ruled out has -INFINITY), and not of the raw logits.  Beams keep the raw ones */
     const rg_logit_bias *bias; /* copied by rg_submit */
     int32_t n_bias;
     /* DRY (don't repeat yourself): where the last n ids of prompt and output stand before, too, the id that followed

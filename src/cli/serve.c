@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/engine.h"
+#include "cli/sampling.h"
 #include "server/server.h"
 
 enum { MAX_KEYS = 256, MAX_FILE = 1 << 20 };
@@ -24,6 +25,7 @@ typedef struct serve_options {
     cli_args args;
     cli_engine engine;
     rg_server_options s;
+    cli_sampling sampling;
     const char *key_file, *tls_cert_file, *tls_key_file, *batching, *log_level, *log_format;
     const char *socket_mode;
     cli_strings keys, hosts, cors_origins, allowed_hosts, aliases;
@@ -246,6 +248,18 @@ static void greet(const serve_options *o, const rg_server *s, const rg_engine *e
     printf("  Ctrl-C ends it\n");
 }
 
+/* What requests that do not say get: the flags', and the checkpoint's for what these leave out. */
+static bool set_sampling(serve_options *o, rg_server *s, const rg_engine *engine, rg_error *err)
+{
+    const bool fixed_seed = o->sampling.seed;
+    rg_info info = rg_engine_info(engine);
+
+    if (!cli_sampling_finish(&o->sampling, &info.sampling, err))
+        return false;
+    rg_server_sampling(s, &o->sampling.s, fixed_seed);
+    return true;
+}
+
 static bool serve(serve_options *o, const char *path, rg_error *err)
 {
     rg_server *s = rg_server_open(&o->s, err); /* from here on it answers, if only that it is loading */
@@ -253,6 +267,10 @@ static bool serve(serve_options *o, const char *path, rg_error *err)
     bool faulted;
 
     opening = false;
+    if (engine && !set_sampling(o, s, engine, err)) {
+        rg_close(engine);
+        engine = NULL;
+    }
     if (engine) {
         rg_server_ready(s, engine);
         rg_log(RG_LOG_INFO, "serve: listening on %s", rg_server_url(s));
@@ -381,6 +399,9 @@ static int run(int argc, char **argv)
         { "--tool-format", CLI_STRING, &o.s.tool_format, "NAME",
           "how the model marks reasoning and calls (default: as its template does)" },
         CLI_LORA_OPTION(o.engine.loras, "a LoRA adapter, for requests whose model is NAME (repeatable)"),
+        CLI_SAMPLING_OPTIONS(o.sampling),
+        { "-n", CLI_INT, &o.s.max_tokens, "N", "tokens of an answer where a request does not say (default: no limit)",
+          1, INT32_MAX },
         { "--batch-rows", CLI_INT, &o.batch_rows, "N", "rows of a step at most", 1, 65536 },
         { "--step-ms", CLI_FLOAT, &o.step_ms, "MS", "how long a step may take (default 250; 0: no limit)", 0, 60000 },
         { "--pace", CLI_FLOAT, &o.pace, "X", "and how many times one without prompts (default 2; 0: any)", 0, 1e6 },

@@ -10,7 +10,7 @@
 
 typedef struct thread_scratch {
     rg_sampler *sampler;
-    float *raw; /* [vocab_size] logits as they came, for log-probabilities */
+    float *raw;    /* [vocab_size] logits as they came, for log-probabilities */
     double *t, *d; /* [vocab_size] distributions of the model and of a drafter; NULL until rg_sample_scratch_judge, */
     float *rest;   /*   as is this [vocab_size]: logits of what is left once guesses are rejected */
     rg_grammar_state *grammar; /* of the answer with its draft; NULL until rg_draw_prepare */
@@ -194,8 +194,8 @@ static void judge_typical(thread_scratch *own, const rg_draw_place *at, const fl
 }
 
 /* Draw by ruled logits, and judge the guesses. */
-static int32_t draw_id(thread_scratch *own, const rg_draw_place *at, const float *logits, int32_t n,
-                       rg_sample_key *key, bool logprobs)
+static int32_t draw_id(thread_scratch *own, const rg_draw_place *at, const float *logits, int32_t n, rg_sample_key *key,
+                       bool logprobs)
 {
     const rg_sampling *sampling = &at->request->params.sampling;
 
@@ -220,14 +220,18 @@ static rg_sample_place place_of(const rg_request *r, int sample, const int32_t *
     int32_t n_before = a->n_output + n_draft;
 
     *may_end = n_before >= sampling->min_tokens;
-    return (rg_sample_place){ .history = { .prompt = r->params.prompt, .n_prompt = r->params.n_prompt,
-                                           .output = a->ids, .n_output = a->n_output, .draft = draft,
-                                           .n_draft = n_draft },
-                              .banned = r->texts.eos_ids,
-                              .n_banned = *may_end || sampling->ignore_eos ? 0 : r->texts.n_eos,
-                              .breakers = r->texts.breakers,
-                              .key = { .seed = sampling->seed, .sample = sample,
-                                       .position = r->params.n_prompt + n_before } };
+    return (rg_sample_place){
+        .history = { .prompt = r->params.prompt,
+                     .n_prompt = r->params.n_prompt,
+                     .output = a->ids,
+                     .n_output = a->n_output,
+                     .draft = draft,
+                     .n_draft = n_draft },
+        .banned = r->texts.eos_ids,
+        .n_banned = *may_end || sampling->ignore_eos ? 0 : r->texts.n_eos,
+        .breakers = r->texts.breakers,
+        .key = { .seed = sampling->seed, .sample = sample, .position = r->params.n_prompt + n_before }
+    };
 }
 
 /* Rule out what the next id cannot be, by everything that the request says.  True: the grammar has lost its way. */
@@ -254,6 +258,18 @@ float rg_draw_next_mu(const rg_sample_scratch *s, const rg_request *r, float mu,
     return p->mirostat ? rg_mirostat_next(s->of[0].sampler, logits, p, mu, id) : mu;
 }
 
+/* The distribution that is drawn from, as logits, for log-probabilities: greedy, all of it is on the best id. */
+static void keep_ruled(thread_scratch *own, const float *logits, int32_t n, const rg_sampling *p,
+                       const rg_sample_key *key)
+{
+    memcpy(own->raw, logits, (size_t)n * sizeof *logits);
+    if (!rg_sampling_is_greedy(p))
+        return;
+    int32_t best = rg_sample_draw(own->sampler, logits, p, key);
+    for (int32_t i = 0; i < n; i++)
+        own->raw[i] = i == best ? 0 : -INFINITY;
+}
+
 rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, float *logits)
 {
     const rg_sampling *sampling = &at->request->params.sampling;
@@ -268,6 +284,8 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
     if (logprobs)
         memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
     drawn.lost = rule(own, at, logits, s->vocab_size, &key);
+    if (logprobs && sampling->logprobs_drawn)
+        keep_ruled(own, logits, s->vocab_size, sampling, &key);
     drawn.id = draw_id(own, at, logits, s->vocab_size, &key, logprobs);
     drawn.mu = rg_draw_next_mu(s, at->request, mu, logits, drawn.id);
     if (logprobs)
@@ -299,8 +317,7 @@ void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, rg_bea
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
     if (rg_sample_penalize(own->sampler, logits, sampling, &place))
-        beam->n_listed =
-            rg_best_logprobs(own->sampler, logits, b->room, b->listed + (size_t)i * (size_t)b->room);
+        beam->n_listed = rg_best_logprobs(own->sampler, logits, b->room, b->listed + (size_t)i * (size_t)b->room);
     for (size_t k = (size_t)i * (size_t)b->room, n = k + (size_t)beam->n_listed; b->listed_raw && k < n; k++)
         b->listed_raw[k] = own->raw[b->listed[k].id];
 }
@@ -323,7 +340,8 @@ void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, 
     const rg_sampling *sampling = &m->request->params.sampling;
     rg_sample_place place = {
         .history = { .prompt = m->request->params.prompt, .n_prompt = m->request->params.n_prompt },
-        .banned = &f->d.model.mask_id, .n_banned = 1,
+        .banned = &f->d.model.mask_id,
+        .n_banned = 1,
         .key = { .seed = sampling->seed, .sample = m->sample, .draw = f->d.n_evaluations, .position = m->position },
     };
     thread_scratch *own = &s->of[thread];
@@ -341,8 +359,7 @@ void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, 
     memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
     rg_sample_rules(own->sampler, logits, sampling, &place);
     id = rg_sample_draw(own->sampler, logits, sampling, &place.key);
-    f->d.candidates[m->position] =
-        (rg_candidate){ id, rg_confidence(own->raw, s->vocab_size, id, f->d.p.remasking) };
+    f->d.candidates[m->position] = (rg_candidate){ id, rg_confidence(own->raw, s->vocab_size, id, f->d.p.remasking) };
 }
 
 /* From 1: those before id have a greater logit, or the same and a lower id. */

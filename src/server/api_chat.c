@@ -225,3 +225,14 @@ void rg_api_apply_template(rg_server *s, rg_exchange *x)
 {
     rg_reply_rendered(s, x, rg_chat_conversation, write_prompt);
 }
+
+static void write_n(rg_buf *out, const rg_rendered *r)
+{
+    rg_out_text(out, "object", "response.input_tokens");
+    rg_out_int(out, "input_tokens", (int64_t)r->n);
+}
+
+void rg_api_chat_input_tokens(rg_server *s, rg_exchange *x)
+{
+    rg_reply_rendered(s, x, rg_chat_conversation, write_n);
+}

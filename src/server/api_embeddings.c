@@ -6,26 +6,34 @@
 #include <math.h>
 #include <string.h>
 
-#include "server/call.h"
+#include "server/native.h"
 
 static size_t size_of(const rg_call *c)
 {
     return (size_t)(c->f.dimensions == RG_NOT_GIVEN ? c->server->info.embed_dim : c->f.dimensions);
 }
 
-/* What the values of a vector are divided by. */
-static double length(const float *v, size_t n)
+/* What the values of a vector are divided by: its p-norm (2: its length); 0: so that the largest becomes 32,760, as of 16
+ * bits; -1: nothing. */
+static double length(const float *v, size_t n, int64_t p)
 {
-    double sum = 0;
+    double sum = 0, most = 0;
 
-    for (size_t i = 0; i < n; i++)
-        sum += (double)v[i] * (double)v[i];
-    return sum > 0 ? sqrt(sum) : 1;
+    if (p < 0)
+        return 1;
+    for (size_t i = 0; i < n; i++) {
+        double a = fabs((double)v[i]);
+        most = a > most ? a : most;
+        sum += p == 2 ? a * a : pow(a, (double)p);
+    }
+    if (!(most > 0))
+        return 1;
+    return p == 0 ? most / 32760 : p == 2 ? sqrt(sum) : pow(sum, 1 / (double)p);
 }
 
-static void write_numbers(rg_buf *b, const float *v, size_t n)
+static void write_numbers(rg_buf *b, const float *v, size_t n, int64_t norm)
 {
-    double by = length(v, n);
+    double by = length(v, n, norm);
 
     rg_out_open(b, NULL, '[');
     for (size_t i = 0; i < n; i++)
@@ -45,9 +53,9 @@ static void write_base64(rg_buf *b, const unsigned char *in, size_t n)
 }
 
 /* f32, the lowest byte first. */
-static void write_packed(rg_buf *b, const float *v, size_t n)
+static void write_packed(rg_buf *b, const float *v, size_t n, int64_t norm)
 {
-    double by = length(v, n);
+    double by = length(v, n, norm);
     unsigned char held[3];
     size_t n_held = 0;
 
@@ -74,9 +82,9 @@ void rg_embeddings_ended(rg_call *c, rg_choice *ch)
     if (!v)
         return; /* cancelled, or too late */
     if (c->f.encoding && !strcmp(c->f.encoding, "base64"))
-        write_packed(&ch->text, v, size_of(c));
+        write_packed(&ch->text, v, size_of(c), c->f.norm);
     else
-        write_numbers(&ch->text, v, size_of(c));
+        write_numbers(&ch->text, v, size_of(c), c->f.norm);
 }
 
 static void whole(rg_call *c, rg_buf *out)
@@ -124,11 +132,12 @@ static bool check_dimensions(const rg_call *c, rg_refusal *e)
 bool rg_embeddings_read(rg_call *c, rg_refusal *e)
 {
     const rg_info *info = &c->server->info;
+    bool is_list;
 
     if (!info->embed)
         return rg_refuse(e, 501, "unsupported_endpoint", NULL, "This model gives no embeddings: %s.",
                          info->embed_refusal);
-    return check_dimensions(c, e) && rg_call_read_prompts(c, e);
+    return check_dimensions(c, e) && rg_native_prompts(c, &is_list, e);
 }
 
 static const rg_shape shape = { .api = RG_API_EMBEDDINGS, .id_prefix = "embd-", .embeds = true, .input = "input",
@@ -137,4 +146,39 @@ static const rg_shape shape = { .api = RG_API_EMBEDDINGS, .id_prefix = "embd-", 
 void rg_api_embeddings(rg_server *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &shape);
+}
+
+/* ---- as llama-server has it -------------------------------------------------------------------------------------- */
+
+/* `content` is its older name for `input`. */
+static bool adapt_native(rg_call *c, rg_refusal *e)
+{
+    json_t *content = json_object_get(c->body, "content");
+
+    return !content || json_object_get(c->body, "input") || json_object_set(c->body, "input", content) == 0 ||
+           rg_refuse_memory(e);
+}
+
+/* A list of results, each with a list of vectors, of which pooling leaves one. */
+static void whole_native(rg_call *c, rg_buf *out)
+{
+    rg_out_open(out, NULL, '[');
+    for (int32_t i = 0; i < c->n_choices; i++) {
+        rg_out_open(out, NULL, '{');
+        rg_out_int(out, "index", i);
+        rg_out_open(out, "embedding", '[');
+        rg_out_raw(out, NULL, c->choices[i].text.data, c->choices[i].text.n);
+        rg_out_close(out, ']');
+        rg_out_close(out, '}');
+    }
+    rg_out_close(out, ']');
+}
+
+static const rg_shape native = { .api = RG_API_EMBEDDINGS | RG_API_NATIVE, .id_prefix = "embd-", .embeds = true,
+                                 .input = "input", .adapt = adapt_native, .read = rg_embeddings_read,
+                                 .ended = rg_embeddings_ended, .whole = whole_native };
+
+void rg_api_embedding(rg_server *s, rg_exchange *x)
+{
+    rg_call_answer(s, x, &native);
 }

@@ -91,13 +91,13 @@ static void write_parts(rg_buf *b, rg_call *c, rg_choice *ch)
 /* The ids of prompt and answer, for the next request's `context`. */
 static void write_context(rg_buf *b, const rg_call *c, const rg_choice *ch)
 {
-    const int32_t *ids = (const int32_t *)(const void *)ch->ids.data;
+    const rg_kept_id *ids = (const rg_kept_id *)(const void *)ch->ids.data;
 
     rg_out_open(b, "context", '[');
     for (size_t i = 0; i < c->prompts[0].n; i++)
         rg_out_int(b, NULL, c->prompts[0].ids[i]);
     for (size_t i = 0; i < ch->ids.n / sizeof *ids; i++)
-        rg_out_int(b, NULL, ids[i]);
+        rg_out_int(b, NULL, ids[i].id);
     rg_out_close(b, ']');
 }
 

@@ -84,6 +84,12 @@ static bool add_pairs(rg_call *c, const texts *first, const texts *second, rg_re
     return true;
 }
 
+/* The field that has them: Text Embeddings Inference calls them texts. */
+static const char *documents_of(const rg_call *c)
+{
+    return json_object_get(c->body, "texts") && !json_object_get(c->body, "documents") ? "texts" : "documents";
+}
+
 static bool read_rerank(rg_call *c, rg_refusal *e)
 {
     const json_t *query = text_of(json_object_get(c->body, "query"));
@@ -93,9 +99,10 @@ static bool read_rerank(rg_call *c, rg_refusal *e)
         return false;
     if (!query)
         return rg_refuse_field(e, "query", "'query' must be a text.");
-    if (!json_is_array(json_object_get(c->body, "documents")))
-        return rg_refuse_field(e, "documents", "'documents' must be a list of texts.");
-    return read_texts(c, "documents", &documents, e) && add_pairs(c, &one, &documents, e);
+    const char *field = documents_of(c);
+    if (!json_is_array(json_object_get(c->body, field)))
+        return rg_refuse_field(e, field, "'%s' must be a list of texts.", field);
+    return read_texts(c, field, &documents, e) && add_pairs(c, &one, &documents, e);
 }
 
 /* One text against one, one against each of a list, or each of a list against its own. */
@@ -175,11 +182,28 @@ static int by_score(const void *a, const void *b)
 
 static void write_document(const rg_call *c, int32_t i, rg_buf *out)
 {
-    const json_t *text = text_of(json_array_get(json_object_get(c->body, "documents"), (size_t)i));
+    const json_t *text = text_of(json_array_get(json_object_get(c->body, documents_of(c)), (size_t)i));
 
     rg_out_open(out, "document", '{');
     rg_out_string(out, "text", json_string_value(text), json_string_length(text));
     rg_out_close(out, '}');
+}
+
+/* As Text Embeddings Inference has it: the list alone, with the texts where they are wanted. */
+static void write_plain(const rg_call *c, const ranked *list, int32_t n, rg_buf *out)
+{
+    rg_out_open(out, NULL, '[');
+    for (int32_t i = 0; i < n; i++) {
+        const json_t *text = text_of(json_array_get(json_object_get(c->body, "texts"), (size_t)list[i].index));
+
+        rg_out_open(out, NULL, '{');
+        rg_out_int(out, "index", list[i].index);
+        rg_out_real(out, "score", list[i].score);
+        if (json_is_true(json_object_get(c->body, "return_text")))
+            rg_out_string(out, "text", json_string_value(text), json_string_length(text));
+        rg_out_close(out, '}');
+    }
+    rg_out_close(out, ']');
 }
 
 static void whole_rerank(rg_call *c, rg_buf *out)
@@ -194,6 +218,11 @@ static void whole_rerank(rg_call *c, rg_buf *out)
     for (int32_t i = 0; i < n; i++)
         list[i] = (ranked){ score_of(c, i), i };
     qsort(list, (size_t)n, sizeof *list, by_score);
+    if (!strcmp(documents_of(c), "texts")) {
+        write_plain(c, list, most, out);
+        rg_free(list);
+        return;
+    }
     write_head(c, out);
     rg_out_open(out, "results", '[');
     for (int32_t i = 0; i < most; i++) {

@@ -31,7 +31,8 @@ static const char *const flags[] = { "add_special_tokens", "add_special", "parse
 static bool encode_text(rg_server *s, const json_t *body, int32_t **ids, size_t *n, rg_refusal *e)
 {
     const json_t *text = first_of(body, "prompt", "content"), *special = first_of(body, flags[0], flags[1]);
-    unsigned how = (json_is_false(special) ? RG_ENCODE_NO_SPECIAL : 0u) |
+    const bool adds = json_is_boolean(special) ? json_is_true(special) : json_object_get(body, "prompt") != NULL;
+    unsigned how = (adds ? 0u : RG_ENCODE_NO_SPECIAL) |
                    (json_is_false(json_object_get(body, "parse_special")) ? RG_ENCODE_PLAIN : 0u);
     rg_error err = { 0 };
 

@@ -110,6 +110,7 @@ static int64_t tokens_asked(const rg_call *c)
 {
     return c->f.max_completion_tokens != RG_NOT_GIVEN ? c->f.max_completion_tokens
            : c->f.max_tokens != RG_NOT_GIVEN          ? c->f.max_tokens
+           : c->server->o.max_tokens                  ? c->server->o.max_tokens
                                                       : INT32_MAX;
 }
 
@@ -572,6 +573,8 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
     c->sampling = rg_fields_sampling(&c->f, &c->server->info.sampling);
     if (note->background && c->f.seed == RG_NOT_GIVEN)
         c->sampling.seed = note->seed;
+    else if (c->server->fixed_seed && c->f.seed == RG_NOT_GIVEN)
+        c->sampling.seed = c->server->sampling.seed;
     if (!read_timeout(c, e) || !check_ids(c, e) || !make_choices(c, e) || !compile(c, e) || !rg_call_submit(c, e))
         return false;
     rg_observe(c->server->metrics, RG_H_N, (double)c->f.n, 1);

@@ -22,67 +22,72 @@ typedef struct rg_characters {
 typedef struct rg_logprob {
     int32_t id, n_top;
     float logprob;
-    size_t top;         /* of the choice's tops, the first */
+    size_t top; /* of the choice's tops, the first */
 } rg_logprob;
 
+typedef struct rg_kept_id {
+    int32_t id;
+    size_t end; /* of the answer's text, with this id's */
+} rg_kept_id;
+
 typedef struct rg_choice {
-    int32_t index;      /* prompt x n + sample */
-    rg_buf text;        /* all of it; of a chat, only what logprobs or tokens need */
-    rg_answer answer;   /* of a chat */
-    rg_buf ids;         /* int32_t each, if the shape keeps them */
-    rg_buf logprobs;    /* rg_logprob */
-    rg_buf tops;        /* rg_top */
+    int32_t index;    /* prompt x n + sample */
+    rg_buf text;      /* all of it; of a chat, only what logprobs or tokens need */
+    rg_answer answer; /* of a chat */
+    rg_buf ids;       /* rg_kept_id each, if the shape keeps them */
+    rg_buf logprobs;  /* rg_logprob */
+    rg_buf tops;      /* rg_top */
     int32_t n_tokens, n_reasoning;
     rg_finish finish;
     int32_t stop, stop_id; /* as in rg_token, once it is finished */
-    uint64_t last_ns;   /* when its last token came */
-    bool news;          /* since the shape last saw it */
+    uint64_t last_ns;      /* when its last token came */
+    bool news;             /* since the shape last saw it */
     /* What has been sent, for the shapes to keep. */
-    size_t sent_text, sent_reasoning, sent_content, sent_logprobs;
-    rg_characters offset; /* of the text up to the next token */
+    size_t sent_ids, sent_text, sent_reasoning, sent_content, sent_logprobs;
+    rg_characters offset;             /* of the text up to the next token */
     int sent_calls, n_parts, n_items; /* calls, parts of the answer, and items, that were sent whole */
-    size_t sent_arguments;         /* of the next one; */
-    bool call_open;                /*   its beginning was sent */
-    bool part_open;                /* the beginning of the answer's part n_parts was sent, */
-    size_t sent_part;              /*   and so many bytes of it */
-    rg_input_scan scan;            /* of the free text of the call that is open, */
-    rg_buf input;                  /*   as far as it was sent */
+    size_t sent_arguments;            /* of the next one; */
+    bool call_open;                   /*   its beginning was sent */
+    bool part_open;                   /* the beginning of the answer's part n_parts was sent, */
+    size_t sent_part;                 /*   and so many bytes of it */
+    rg_input_scan scan;               /* of the free text of the call that is open, */
+    rg_buf input;                     /*   as far as it was sent */
     bool started, ended;
 } rg_choice;
 
 typedef struct rg_prompt {
     int32_t *ids;
     size_t n;
-    bool ours;          /* ids from rg_alloc, else from the engine */
+    bool ours;                 /* ids from rg_alloc, else from the engine */
     int32_t second, pool_from; /* as in rg_params */
-    char *text;         /* for echo; from the engine if it rendered it */
+    char *text;                /* for echo; from the engine if it rendered it */
     size_t n_text;
 } rg_prompt;
 
 /* An endpoint that generates: how it reads a request and writes answers.  Streaming: start once, delta of a choice with
  * news, stop once.  Else: whole, once. */
 typedef struct rg_shape {
-    unsigned api;       /* whose fields it knows */
+    unsigned api; /* whose fields it knows */
     const char *id_prefix;
-    bool is_chat;       /* reasoning and calls are told apart */
-    bool embeds;        /* nothing is generated, and an answer is had whole or not at all */
-    bool scores;        /* and what is made is the score of the model's head, no embedding */
-    bool keeps_ids;     /* the ids of answers are wanted */
-    const char *input;  /* the field that its prompts come from, for messages */
+    bool is_chat;      /* reasoning and calls are told apart */
+    bool embeds;       /* nothing is generated, and an answer is had whole or not at all */
+    bool scores;       /* and what is made is the score of the model's head, no embedding */
+    bool keeps_ids;    /* the ids of answers are wanted */
+    const char *input; /* the field that its prompts come from, for messages */
     /* Bring the body into the names of fields.def, before its fields are read; NULL: it has them.  False and nothing in
      * *e: it has answered by itself. */
     bool (*adapt)(rg_call *c, rg_refusal *e);
     /* The prompts, and what is the endpoint's own.  It may put another shape in c->shape. */
     bool (*read)(rg_call *c, rg_refusal *e);
-    const char *object, *chunk;              /* of completions and chat: what they are called */
+    const char *object, *chunk;                             /* of completions and chat: what they are called */
     void (*choice)(rg_call *c, rg_choice *ch, rg_buf *out); /* and one of a whole answer */
-    void (*ended)(rg_call *c, rg_choice *ch); /* one has just ended; may be NULL */
+    void (*ended)(rg_call *c, rg_choice *ch);               /* one has just ended; may be NULL */
     void (*start)(rg_call *c, rg_buf *out);
     void (*delta)(rg_call *c, rg_choice *ch, rg_buf *out);
     void (*stop)(rg_call *c, rg_buf *out);
     const char *stream_type; /* of a stream, a literal; NULL: server-sent events */
-    const char *ping;   /* what a stream without news gets, a literal; "": nothing; NULL: a comment */
-    void (*progress)(rg_call *c, rg_buf *out); /* how much of the prompt is computed; NULL: not told */
+    const char *ping;        /* what a stream without news gets, a literal; "": nothing; NULL: a comment */
+    void (*progress)(rg_call *c, rg_buf *out);                  /* how much of the prompt is computed; NULL: not told */
     void (*fail)(rg_call *c, const rg_refusal *e, rg_buf *out); /* in the middle of a stream; ends it */
     void (*whole)(rg_call *c, rg_buf *out);
 } rg_shape;
@@ -101,13 +106,13 @@ struct rg_call {
     json_t *must;       /* of those, what every answer has to call one of; NULL: it need not */
     rg_constraint calls; /* of an answer that may call tools, or else be what f.constraint says; name NULL: none */
     rg_talk_start start_at; /* where answers begin */
-    int n_earlier;      /* calls of tools in the conversation */
+    int n_earlier;          /* calls of tools in the conversation */
     rg_prompt *prompts;
     int32_t n_prompts, prompts_room;
     rg_request **requests; /* [n_prompts], of which the first n_submitted are with the engine, or were */
     int32_t n_submitted;
-    rg_sampling sampling;  /* of all of them, but for the seed */
-    rg_grammar *grammar;   /* NULL: anything */
+    rg_sampling sampling; /* of all of them, but for the seed */
+    rg_grammar *grammar;  /* NULL: anything */
     rg_choice *choices;
     int32_t n_choices, n_ended;
     char id[48];
@@ -117,11 +122,12 @@ struct rg_call {
     double deadline_s;
     int32_t max_tokens;
     rg_buf out;
-    int64_t n_prefilled; /* positions of the prompts, as last told to a client that asked for progress */
-    int32_t sequence;   /* of events, for shapes that number them */
+    int64_t n_prefilled;          /* positions of the prompts, as last told to a client that asked for progress */
+    int32_t sequence;             /* of events, for shapes that number them */
     size_t event_at, event_bytes; /* the event that is being written; how long they all are made, if they are */
     rg_rng noise;
-    bool failed;        /* no memory for what is to be written */
+    bool failed;      /* no memory for what is to be written */
+    bool out_of_time; /* t_max_predict_ms is over: its answers end with what they have */
     rg_call *next;
 };
 
@@ -167,11 +173,11 @@ typedef struct rg_totals {
 } rg_totals;
 
 rg_totals rg_call_totals(const rg_call *c);
-const char *rg_call_model(const rg_call *c);     /* the name of the model, or adapter, that answers */
-const char *rg_finish_word(const rg_choice *ch); /* stop, length; tool_calls where there are */
-bool rg_finish_is_cut(const rg_choice *ch);      /* length */
+const char *rg_call_model(const rg_call *c);                  /* the name of the model, or adapter, that answers */
+const char *rg_finish_word(const rg_choice *ch);              /* stop, length; tool_calls where there are */
+bool rg_finish_is_cut(const rg_choice *ch);                   /* length */
 int rg_choice_n_calls(const rg_call *c, const rg_choice *ch); /* calls to give out: one, if several are not wanted */
-const char *rg_call_arguments(const rg_tool_call *t); /* so far */
+const char *rg_call_arguments(const rg_tool_call *t);         /* so far */
 /* The call will not go on: it is whole, or its answer has ended. */
 bool rg_call_is_over(const rg_choice *ch, const rg_tool_call *t);
 /* Of answers that are written part by part: this one is given out (not more calls than are wanted), and nothing more
@@ -207,6 +213,9 @@ void rg_choices_whole(rg_call *c, rg_buf *out);
  * the choice's text. */
 bool rg_embeddings_read(rg_call *c, rg_refusal *e);
 void rg_embeddings_ended(rg_call *c, rg_choice *ch);
+
+/* "prompt_progress": how much of the prompts is computed. */
+void rg_write_progress(rg_buf *b, const rg_call *c);
 
 /* If the client asked for it, add noise to the event that began at c->event_at, so that its length tells little about
  * its text. */

@@ -30,7 +30,7 @@ typedef struct rg_fim {
 } rg_fim;
 
 struct rg_server {
-    rg_server_options o;   /* texts owned */
+    rg_server_options o; /* texts owned */
     rg_http *http;
     rg_keys *keys;
     rg_metrics *metrics;
@@ -40,19 +40,21 @@ struct rg_server {
     rg_batches *batches;   /* NULL: no files and batches */
     int64_t started_s;
     _Atomic(rg_engine *) engine; /* NULL: not yet */
-    rg_info info;          /* set before engine */
-    rg_card card;          /* likewise */
-    rg_fim fim;            /* likewise */
-    rg_talk_use use;       /* how the model marks reasoning and calls; set before engine */
+    rg_info info;                /* set before engine */
+    rg_sampling sampling;        /* where a request does not say, if sampling_given; set before engine */
+    bool sampling_given, fixed_seed;
+    rg_card card;    /* likewise */
+    rg_fim fim;      /* likewise */
+    rg_talk_use use; /* how the model marks reasoning and calls; set before engine */
     struct {
         int32_t batch;
         rg_forecast f;
     } forecast[RG_MAX_FORECASTS]; /* of steps after forecast_at positions; set before engine */
     int n_forecasts;
     int32_t forecast_at;
-    atomic_int state;      /* rg_server_state */
+    atomic_int state;              /* rg_server_state */
     _Atomic(const char *) loading; /* what rg_server_loading was told; NULL: nothing yet */
-    atomic_int loaded;     /* of that, parts of 1,000 */
+    atomic_int loaded;             /* of that, parts of 1,000 */
     atomic_int n_in_flight;
     atomic_bool aborting, closing;
     _Atomic uint64_t turned_ns; /* when the pump last went round */
@@ -142,7 +144,7 @@ const char *rg_find_adapter(const rg_server *s, const char *name);
 typedef struct rg_rendered {
     int32_t *ids; /* rg_ids_free */
     size_t n;
-    char *text;   /* rg_text_free */
+    char *text;          /* rg_text_free */
     bool tools_told;     /* the tools are told by a text of ours: the template knows none */
     rg_talk_start start; /* where the answer begins: the prompt may end within the model's reasoning */
 } rg_rendered;

@@ -61,7 +61,7 @@ typedef struct field {
 } field;
 
 enum { C = RG_API_COMPLETIONS, H = RG_API_CHAT, R = RG_API_RESPONSES, M = RG_API_MESSAGES,
-       E = RG_API_EMBEDDINGS, K = RG_API_RERANK, S = RG_API_SCORE, O = RG_API_OLLAMA };
+       E = RG_API_EMBEDDINGS, K = RG_API_RERANK, S = RG_API_SCORE, O = RG_API_OLLAMA, L = RG_API_NATIVE };
 
 static const field fields[] = {
 #define FIELD(name, where, kind, member, min, max, words)                                                              \
@@ -333,7 +333,7 @@ static bool read_logprobs(rg_fields *f, const json_t *v, unsigned api, rg_refusa
     int64_t n = f->n_probs > 0 ? f->n_probs : -1;
 
     f->n_logprobs = -1;
-    if (api == RG_API_COMPLETIONS) {
+    if (api == RG_API_COMPLETIONS || api & RG_API_NATIVE) {
         if (v && !read_int(&count, v, &n, e))
             return false;
         f->n_logprobs = (int32_t)n;
@@ -465,6 +465,7 @@ bool rg_fields_read(rg_fields *f, json_t *body, unsigned api, rg_refusal *e)
                       .dry_penalty_last_n = RG_NOT_GIVEN, .mirostat = RG_NOT_GIVEN, .parallel_tools = true,
                       .generation_prompt = true, .cache_prompt = true, .best_of = RG_NOT_GIVEN, .length_penalty = 1,
                       .add_special = (api & (RG_API_COMPLETIONS | RG_API_EMBEDDINGS)) != 0, .include_reasoning = true,
+                      .norm = 2,
                       .return_documents = true, .use_activation = true, .store = api == RG_API_RESPONSES };
     json_object_foreach_safe(body, next, key, v) {
         const field *known = find(key, api);

@@ -29,7 +29,7 @@ bool rg_refuse_memory(rg_refusal *e);
 enum { RG_API_COMPLETIONS = 1, RG_API_CHAT = 2, RG_API_RESPONSES = 4, RG_API_MESSAGES = 8,
        RG_API_EMBEDDINGS = 16, RG_API_RERANK = 32, RG_API_SCORE = 64,
        /* Beside one of the others: its fields, and those of these APIs, which come first. */
-       RG_API_OLLAMA = 128 };
+       RG_API_OLLAMA = 128, RG_API_NATIVE = 256 };
 
 #define RG_NOT_GIVEN INT64_MIN /* of an int; of a real: NAN */
 #define RG_UNLIMITED INT32_MAX /* of a limit of tokens */
@@ -69,6 +69,10 @@ typedef struct rg_fields {
     int64_t truncate_tokens; /* texts to be embedded or scored are cut to so many tokens; -1: to what the model takes */
     bool truncate;           /* they are cut to what the model takes; false says nothing */
     bool return_documents, use_activation; /* of scores of pairs: their texts too; the sigmoid of the head's score */
+    bool post_sampling;   /* n_probs: probabilities of the distribution that is drawn from */
+    bool return_tokens, timings_per_token;
+    int64_t max_predict_ms; /* how long tokens may come after the first one; below 1: no limit */
+    int64_t norm;         /* of embeddings: -1 as they are, 0 by the largest, p the p-norm */
     bool return_progress; /* of a stream: how much of the prompt is computed */
     bool timings_always;  /* llama-server's figures in every chunk of a stream, not the last one alone */
     bool background;      /* the client does not wait for the answer */

@@ -128,6 +128,7 @@ rg_sampling rg_fields_sampling(const rg_fields *f, const rg_sampling *defaults)
     s.min_tokens = (int32_t)f->min_tokens;
     s.ignore_eos = f->ignore_eos;
     s.n_logprobs = f->n_logprobs;
+    s.logprobs_drawn = f->post_sampling;
     s.bias = f->bias;
     s.n_bias = f->n_bias;
     return s;

@@ -323,11 +323,20 @@ void rg_server_loading(rg_server *s, const char *step, double done)
     atomic_store(&s->loading, step);
 }
 
+void rg_server_sampling(rg_server *s, const rg_sampling *p, bool fixed_seed)
+{
+    s->sampling = *p;
+    s->sampling_given = true;
+    s->fixed_seed = fixed_seed;
+}
+
 void rg_server_ready(rg_server *s, rg_engine *engine)
 {
     int loading = RG_LOADING;
 
     s->info = rg_engine_info(engine);
+    if (s->sampling_given)
+        s->info.sampling = s->sampling;
     s->card = rg_engine_card(engine);
     rg_fim_learn(&s->fim, engine);
     rg_talk_learn(&s->use, engine, s->o.tool_format);

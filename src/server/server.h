@@ -41,6 +41,7 @@ typedef struct rg_server_options {
     double ping_s;            /* a stream without news is written to so often, so that no proxy closes it; 0: never */
     double watchdog_s;        /* a step that takes longer than this, and than 10 x the 99th percentile, is a fault */
     bool no_page;
+    int32_t max_tokens;       /* of an answer, where a request does not say; 0: no limit */
     const char *tool_format;  /* the family whose marks an answer has (rg_talk_named in talk/talk.h); NULL: as the chat
                                *   template and the vocabulary have it */
     const char *batch_dir;    /* where files and batches are kept; NULL: there are none */
@@ -57,6 +58,10 @@ const char *rg_server_url(const rg_server *s); /* valid until the close */
 
 /* Until there is an engine: what is being done to open it, a text that stays, and how much of it is done, 0 to 1. */
 void rg_server_loading(rg_server *s, const char *step, double done);
+
+/* How tokens are chosen where a request does not say; before rg_server_ready.  Texts and lists that it points to stay
+ * as long as the server.  fixed_seed: requests without a seed have that of p, and none is drawn. */
+void rg_server_sampling(rg_server *s, const rg_sampling *p, bool fixed_seed);
 
 /* Answer from this engine, which outlives the server's close. */
 void rg_server_ready(rg_server *s, rg_engine *engine);

@@ -236,18 +236,23 @@ void rg_chunk_close(rg_buf *b, rg_call *c)
     close_chunk(b, c);
 }
 
-void rg_chunk_close_progress(rg_buf *b, rg_call *c)
+void rg_write_progress(rg_buf *b, const rg_call *c)
 {
     rg_totals t = rg_call_totals(c);
     double s = rg_seconds(c->since_ns, rg_now_ns()) - t.queue_s;
 
-    rg_out_close(b, ']');
     rg_out_open(b, "prompt_progress", '{');
     rg_out_int(b, "total", t.n_prompt);
     rg_out_int(b, "cache", t.n_cached);
     rg_out_int(b, "processed", t.n_prefilled);
     rg_out_int(b, "time_ms", (int64_t)(1e3 * (s > 0 ? s : 0)));
     rg_out_close(b, '}');
+}
+
+void rg_chunk_close_progress(rg_buf *b, rg_call *c)
+{
+    rg_out_close(b, ']');
+    rg_write_progress(b, c);
     close_chunk(b, c);
 }
 

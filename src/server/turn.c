@@ -36,7 +36,6 @@ static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
         take_times(c, ch, now);
         c->failed |= !take_logprob(c, ch, t);
         ch->answer.token = (size_t)ch->n_tokens - 1;
-        c->failed |= c->shape->keeps_ids && !rg_buf_add(&ch->ids, &t->id, sizeof t->id);
     }
     if (c->shape->is_chat && t->finish != RG_RUNNING)
         rg_answer_end(&ch->answer, t->text, t->n_text);
@@ -44,8 +43,12 @@ static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
         rg_answer_feed(&ch->answer, t->text, t->n_text);
     else if (t->n_text)
         c->failed |= !rg_buf_add(&ch->text, t->text, t->n_text);
+    if (t->id >= 0 && c->shape->keeps_ids) {
+        rg_kept_id kept = { t->id, ch->text.n };
+        c->failed |= !rg_buf_add(&ch->ids, &kept, sizeof kept);
+    }
     if (t->finish != RG_RUNNING) {
-        ch->finish = t->finish;
+        ch->finish = c->out_of_time && t->finish == RG_FINISH_CANCELLED ? RG_FINISH_LENGTH : t->finish;
         ch->stop = t->stop;
         ch->stop_id = t->stop_id;
         if (c->shape->ended)
@@ -270,6 +273,23 @@ static bool submit_more(rg_call *c, uint64_t now)
     return false;
 }
 
+/* t_max_predict_ms, from the first token on: once it is over, answers that have a line end are cut there. */
+static void limit_time(rg_call *c, uint64_t now)
+{
+    bool has_line = false;
+
+    if (c->f.max_predict_ms <= 0 || c->out_of_time || !c->first_ns ||
+        1e3 * rg_seconds(c->first_ns, now) < (double)c->f.max_predict_ms)
+        return;
+    for (int32_t i = 0; i < c->n_choices && !has_line; i++)
+        has_line = c->choices[i].text.n && memchr(c->choices[i].text.data, '\n', c->choices[i].text.n);
+    if (!has_line)
+        return;
+    c->out_of_time = true;
+    for (int32_t i = 0; i < c->n_submitted; i++)
+        rg_cancel(c->requests[i]);
+}
+
 bool rg_call_turn(rg_call *c, uint64_t now)
 {
     if (rg_exchange_gone(c->x)) {
@@ -280,6 +300,7 @@ bool rg_call_turn(rg_call *c, uint64_t now)
         return false;
     }
     take_all(c, now);
+    limit_time(c, now);
     if (c->f.stream)
         tell_progress(c);
     for (int32_t i = 0; c->f.stream && i < c->n_choices; i++)

@@ -101,6 +101,7 @@ static void every_field_with_every_value(void **state)
 #define K 32
 #define S 64
 #define O 128
+#define L 256
 #define FIELD(name, where, kind, member, min, max, words) { #name, where },
 #include "server/fields.def"
 #undef FIELD
