@@ -144,7 +144,7 @@ static void close_part(rg_buf *b, const rg_call *c, const rg_choice *ch)
     rg_out_int(b, "id_slot", slot_of(c));
     rg_out_int(b, "tokens_predicted", ch->n_tokens);
     rg_out_int(b, "tokens_evaluated", (int64_t)c->prompts[prompt_of(c, ch)].n);
-    if (c->f.timings_per_token) {
+    if (c->f.timings_always) {
         rg_timings t = rg_call_timings(c, prompt_of(c, ch));
         rg_write_timings(b, &t);
     }

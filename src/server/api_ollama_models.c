@@ -258,8 +258,8 @@ static bool find_model(const rg_server *s, const json_t *body, const char **name
 
     if (!given || !*given)
         return rg_refuse_field(e, "model", "'model' must be the name of a model.");
-    if (!rg_check_model(s, given, e))
-        return false;
+    if (!rg_is_model(s, given))
+        return rg_refuse_model(s, e);
     *name = rg_find_adapter(s, given) ? rg_find_adapter(s, given) : s->o.model;
     return true;
 }

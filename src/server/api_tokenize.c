@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "server/conversation.h"
 #include "server/core.h"
 #include "server/json.h"
@@ -25,8 +26,29 @@ static void write_pieces(rg_buf *out, rg_server *s, const int32_t *ids, size_t n
     rg_out_close(out, ']');
 }
 
-static const char *const flags[] = { "add_special_tokens", "add_special", "parse_special", "return_token_strs",
-                                     "with_pieces", "add_generation_prompt" };
+/* with_pieces: each id with its text, or with its bytes where they are no whole characters. */
+static void write_ids_with_pieces(rg_buf *out, rg_server *s, const int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t len;
+        const char *text = rg_id_bytes(s->engine, ids[i], false, &len);
+
+        rg_out_open(out, NULL, '{');
+        rg_out_int(out, "id", ids[i]);
+        if (rg_utf8_valid(text, len)) {
+            rg_out_string(out, "piece", text, len);
+        } else {
+            rg_out_open(out, "piece", '[');
+            for (size_t k = 0; k < len; k++)
+                rg_out_int(out, NULL, (unsigned char)text[k]);
+            rg_out_close(out, ']');
+        }
+        rg_out_close(out, '}');
+    }
+}
+
+static const char *const flags[] = { "add_special_tokens", "add_special", "parse_special",
+                                     "return_token_strs",  "with_pieces", "add_generation_prompt" };
 
 static bool encode_text(rg_server *s, const json_t *body, int32_t **ids, size_t *n, rg_refusal *e)
 {
@@ -73,10 +95,12 @@ static bool tokenize(rg_server *s, const json_t *body, rg_buf *out, rg_refusal *
     rg_out_int(out, "count", (int64_t)n);
     rg_out_int(out, "max_model_len", s->info.max_seq_len);
     rg_out_open(out, "tokens", '[');
-    for (size_t i = 0; i < n; i++)
+    if (json_is_true(json_object_get(body, "with_pieces")))
+        write_ids_with_pieces(out, s, ids, n);
+    for (size_t i = 0; i < n && !json_is_true(json_object_get(body, "with_pieces")); i++)
         rg_out_int(out, NULL, ids[i]);
     rg_out_close(out, ']');
-    if (json_is_true(first_of(body, "return_token_strs", "with_pieces")))
+    if (json_is_true(json_object_get(body, "return_token_strs")))
         write_pieces(out, s, ids, n);
     rg_out_close(out, '}');
     rg_ids_free(ids);

@@ -129,10 +129,14 @@ static bool check_prompt(const rg_call *c, const int32_t *ids, size_t n, rg_refu
         return rg_refuse(e, 400, "context_length_exceeded", field,
                          "The prompt has %zu tokens, and one step of this server computes at most %d (--batch-rows).",
                          n, (int)info->max_whole_rows);
-    if (answered && n >= (size_t)info->max_seq_len)
-        return rg_refuse(e, 400, "context_length_exceeded", field,
-                         "The prompt has %zu tokens, and the context of %d must hold one more.", n,
-                         (int)info->max_seq_len);
+    if (answered && n >= (size_t)info->max_seq_len) {
+        rg_refuse(e, 400, "context_length_exceeded", field,
+                  "The prompt has %zu tokens and exceeds the available context size of %d, which must hold one more.",
+                  n, (int)info->max_seq_len);
+        e->n_prompt = (int64_t)n;
+        e->n_ctx = info->max_seq_len;
+        return false;
+    }
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= info->vocab_size)
             return rg_refuse_field(e, field, "Token %zu of the prompt is not in the vocabulary of %d.", i,
@@ -160,12 +164,14 @@ bool rg_call_text_options(const rg_call *c, rg_text_options *o, rg_refusal *e)
     const int32_t most = most_tokens(&c->server->info);
     const int64_t asked = c->f.truncate_tokens;
 
-    *o = (rg_text_options){ .flags = c->shape->scores  ? RG_ENCODE_PLAIN
+    *o = (rg_text_options){ .flags = c->shape->scores   ? RG_ENCODE_PLAIN
                                      : c->f.add_special ? RG_ENCODE_DEFAULT
                                                         : RG_ENCODE_NO_SPECIAL,
-                            .prompt = c->f.prompt_name, .keep_end = side && (side[0] == 'l' || side[0] == 'L') };
+                            .prompt = c->f.prompt_name,
+                            .keep_end = side && (side[0] == 'l' || side[0] == 'L') };
     if (asked == 0)
-        return rg_refuse_field(e, "truncate_prompt_tokens", "'truncate_prompt_tokens' must be at least 1, or -1 for as "
+        return rg_refuse_field(e, "truncate_prompt_tokens",
+                               "'truncate_prompt_tokens' must be at least 1, or -1 for as "
                                "many tokens as the model takes.");
     if (asked != RG_NOT_GIVEN)
         o->max_ids = asked > 0 && asked < most ? (int32_t)asked : most;
@@ -217,9 +223,9 @@ bool rg_call_add_ids(rg_call *c, int32_t *ids, size_t n, bool ours, rg_refusal *
     if (ok && c->n_prompts == c->prompts_room) {
         int32_t room = c->prompts_room ? 2 * c->prompts_room : 4;
         rg_prompt *p = c->n_prompts < MAX_PROMPTS ? rg_resize_array(c->prompts, (size_t)room, sizeof *p) : NULL;
-        ok = p || (c->n_prompts < MAX_PROMPTS ? rg_refuse_memory(e)
-                                              : rg_refuse_field(e, c->shape->input, "There are more than %d prompts.",
-                                                                MAX_PROMPTS));
+        ok = p || (c->n_prompts < MAX_PROMPTS
+                       ? rg_refuse_memory(e)
+                       : rg_refuse_field(e, c->shape->input, "There are more than %d prompts.", MAX_PROMPTS));
         if (p) {
             c->prompts = p;
             c->prompts_room = room;
@@ -301,8 +307,8 @@ bool rg_call_read_prompts(rg_call *c, rg_refusal *e)
         const json_t *p = json_array_get(v, i);
         if (json_typeof(p) != json_typeof(first))
             return rg_refuse_field(e, field, "'%s' must not mix texts and token ids.", field);
-        ok = json_is_string(p) ? rg_call_add_text(c, json_string_value(p), json_string_length(p), e)
-                               : add_list(c, p, e);
+        ok =
+            json_is_string(p) ? rg_call_add_text(c, json_string_value(p), json_string_length(p), e) : add_list(c, p, e);
     }
     return ok;
 }
@@ -527,21 +533,33 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
 {
     const rg_exchange_note *note = rg_exchange_notes(c->x);
     char tenant[RG_TENANT];
-    rg_params p = { .prompt = c->prompts[i].ids, .n_prompt = (int32_t)c->prompts[i].n, .max_tokens = c->max_tokens,
-                    .n_samples = (int32_t)c->f.n, .beam = rg_fields_beams(&c->f),
+    rg_params p = { .prompt = c->prompts[i].ids,
+                    .n_prompt = (int32_t)c->prompts[i].n,
+                    .max_tokens = c->max_tokens,
+                    .n_samples = (int32_t)c->f.n,
+                    .beam = rg_fields_beams(&c->f),
                     .best_of = c->f.use_beams || c->f.best_of < c->f.n ? 0 : (int32_t)c->f.best_of,
                     .sampling = c->sampling,
-                    .diffusion = rg_fields_diffusion(&c->f), .stop = c->f.stop, .n_stop = c->f.n_stop,
-                    .stop_ids = c->f.stop_ids, .n_stop_ids = c->f.n_stop_ids, .grammar = c->grammar,
+                    .diffusion = rg_fields_diffusion(&c->f),
+                    .stop = c->f.stop,
+                    .n_stop = c->f.n_stop,
+                    .stop_ids = c->f.stop_ids,
+                    .n_stop_ids = c->f.n_stop_ids,
+                    .grammar = c->grammar,
                     .show_marks = c->shape->is_chat,
-                    .adapter = c->adapter, .tenant = rg_name_tenant(note->tenant, tenant),
+                    .adapter = c->adapter,
+                    .tenant = rg_name_tenant(note->tenant, tenant),
                     .tenant_weight = rg_keys_weight(c->server->keys, note->tenant),
                     .cache_salt = c->f.cache_salt,
-                    .uncached = !c->f.cache_prompt || c->f.skip_prefix, .prompt_logprobs = c->f.n_prompt_tops >= 0,
+                    .uncached = !c->f.cache_prompt || c->f.skip_prefix,
+                    .prompt_logprobs = c->f.n_prompt_tops >= 0,
                     .n_prompt_tops = c->f.n_prompt_tops > 0 ? c->f.n_prompt_tops : 0,
-                    .priority = (int32_t)c->f.priority, .background = note->background, .deadline_s = time_left(c),
+                    .priority = (int32_t)c->f.priority,
+                    .background = note->background,
+                    .deadline_s = time_left(c),
                     .embed = c->shape->embeds && !c->shape->scores ? RG_POOLING_MODEL : RG_POOLING_NONE,
-                    .score = c->shape->scores, .second = c->prompts[i].second,
+                    .score = c->shape->scores,
+                    .second = c->prompts[i].second,
                     .pool_from = c->prompts[i].pool_from };
 
     if (c->f.seed == RG_NOT_GIVEN)

@@ -78,6 +78,7 @@ typedef enum rg_route_flags {
     RG_ROUTE_ENGINE = 16,   /* needs a model, but makes no tokens */
     RG_ROUTE_OLLAMA = 32,   /* errors in Ollama's shape */
     RG_ROUTE_LIST = 64,     /* of all models, open or not */
+    RG_ROUTE_NATIVE = 128,  /* errors, and some values of answers, as llama-server has them */
 } rg_route_flags;
 
 typedef void rg_endpoint(rg_server *s, rg_exchange *x);
@@ -119,6 +120,8 @@ enum { RG_TENANT = 24 };
 const char *rg_name_tenant(int tenant, char *to);
 
 void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e);
+/* True if the exchange's endpoint has this flag of rg_route_flags. */
+bool rg_exchange_is(const rg_exchange *x, unsigned flag);
 /* The error object that e is in the shape of the exchange's endpoint. */
 void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e);
 void rg_reply_json(rg_server *s, rg_exchange *x, rg_buf *body);

@@ -18,6 +18,7 @@ typedef struct rg_refusal {
     char param[80];     /* "": null */
     char text[640];
     int retry_after_s;  /* 0: not said */
+    int64_t n_prompt, n_ctx; /* of a prompt that does not fit: its tokens, and those of the context; 0: not said */
 } rg_refusal;
 
 /* Fill *e and return false.  param NULL: none. */
@@ -70,7 +71,7 @@ typedef struct rg_fields {
     bool truncate;           /* they are cut to what the model takes; false says nothing */
     bool return_documents, use_activation; /* of scores of pairs: their texts too; the sigmoid of the head's score */
     bool post_sampling;   /* n_probs: probabilities of the distribution that is drawn from */
-    bool return_tokens, timings_per_token;
+    bool return_tokens;
     int64_t max_predict_ms; /* how long tokens may come after the first one; below 1: no limit */
     int64_t norm;         /* of embeddings: -1 as they are, 0 by the largest, p the p-norm */
     bool return_progress; /* of a stream: how much of the prompt is computed */

@@ -12,17 +12,20 @@ typedef struct bounds {
     double at[RG_MAX_BUCKETS];
 } bounds;
 
-static const bounds FIRST = { 22, { .001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,  .75,
-                                    1,    2.5,  5,   7.5, 10,  20,  40,  80,  160, 640, 2560 } };
-static const bounds BETWEEN = { 19, { .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2,
-                                      .3,   .4,    .5,   .75, 1,    2.5, 5,    10, 40 } };
-static const bounds WHOLE = { 20, { .01, .1, .3, .5, .8, 1,  1.5, 2,  2.5, 5,
-                                    10,  15, 20, 30, 40, 50, 60,  120, 240, 1920 } };
-static const bounds TOKENS = { 17, { 1,    2,    5,    10,    20,    50,    100,    200,   500,
-                                     1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000 } };
+static const bounds FIRST = { 22, { .001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                    1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560 } };
+static const bounds BETWEEN = {
+    19, { .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 10, 40 }
+};
+static const bounds WHOLE = { 20,
+                              { .01, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 1920 } };
+static const bounds TOKENS = {
+    17, { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000 }
+};
 static const bounds SMALL = { 5, { 1, 2, 5, 10, 20 } };
-static const bounds STEPS = { 16, { .0001, .00025, .0005, .001, .0025, .005, .01, .025,
-                                    .05,   .1,     .25,   .5,   1,     2.5,  10,  60 } };
+static const bounds STEPS = {
+    16, { .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60 }
+};
 
 typedef struct named {
     const char *name, *help;
@@ -248,6 +251,46 @@ static void print_accepted(const rg_metrics *m, const char *name, rg_buf *out)
                       (unsigned long long)m->accepted_at[i]);
 }
 
+/* The same figures under llama-server's names, without labels: those of all models together. */
+static void print_native(rg_metrics *const m[], int n, rg_buf *out)
+{
+    double c[RG_N_COUNTERS] = { 0 }, g[RG_N_GAUGES] = { 0 }, prefill_s = 0, decode_s = 0;
+    char name[100];
+
+    for (int k = 0; k < n; k++) {
+        for (int i = 0; i < RG_N_COUNTERS; i++)
+            c[i] += m[k]->c[i];
+        for (int i = 0; i < RG_N_GAUGES; i++)
+            g[i] += m[k]->g[i];
+        prefill_s += m[k]->h[RG_H_PREFILL].sum;
+        decode_s += m[k]->h[RG_H_DECODE].sum;
+    }
+    const struct {
+        const char *name, *help, *type;
+        double v;
+    } all[] = {
+        { "prompt_tokens_total", "Prompt tokens computed.", "counter", c[RG_C_PROMPT_TOKENS] - c[RG_C_CACHED] },
+        { "prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.", "counter", c[RG_C_CACHED] },
+        { "prompt_seconds_total", "Time of prompts.", "counter", prefill_s },
+        { "tokens_predicted_total", "Tokens generated.", "counter", c[RG_C_OUTPUT_TOKENS] },
+        { "tokens_predicted_seconds_total", "Time of generation.", "counter", decode_s },
+        { "n_decode_total", "Steps.", "counter", c[RG_C_STEPS_DONE] },
+        { "spec_decode_num_draft_tokens_total", "Tokens of drafts checked.", "counter", c[RG_C_DRAFT_TOKENS] },
+        { "spec_decode_num_accepted_tokens_total", "Tokens of drafts accepted.", "counter", c[RG_C_ACCEPTED] },
+        { "spec_decode_num_drafts_total", "Drafts checked.", "counter", c[RG_C_DRAFTS] },
+        { "prompt_tokens_seconds", "Prompt tokens per second, lately.", "gauge", g[RG_G_PREFILL_S] },
+        { "predicted_tokens_seconds", "Tokens generated per second, lately.", "gauge", g[RG_G_TOKENS_S] },
+        { "requests_processing", "Requests running.", "gauge", g[RG_G_RUNNING] },
+        { "requests_deferred", "Requests waiting.", "gauge", g[RG_G_WAITING] },
+        { "n_busy_slots_per_decode", "Rows of a step, lately.", "gauge", g[RG_G_BATCH] },
+    };
+    for (size_t i = 0; i < RG_LEN(all); i++) {
+        snprintf(name, sizeof name, "llamacpp:%s", all[i].name);
+        head(out, name, all[i].help, all[i].type);
+        rg_buf_printf(out, "%s %.15g\n", name, all[i].v > 0 ? all[i].v : 0);
+    }
+}
+
 static void print_finished(const rg_metrics *m, const char *name, rg_buf *out)
 {
     for (size_t i = 0; i < RG_LEN(reasons); i++)
@@ -283,6 +326,7 @@ static void print_all(rg_metrics *const m[], int n, rg_buf *out)
             print_histogram(out, histogram_names[i].name, m[k]->labels.data, &m[k]->h[i], histogram_names[i].buckets);
     }
     print_http(m[0], out);
+    print_native(m, n, out);
 }
 
 void rg_metrics_print(rg_metrics *const m[], int n, rg_buf *out)

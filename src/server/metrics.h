@@ -31,7 +31,7 @@ typedef enum rg_gauge_id {
     RG_N_GAUGES
 } rg_gauge_id;
 
-enum { RG_MAX_HTTP_ROUTES = 64, RG_N_STATUS = 6 };
+enum { RG_MAX_HTTP_ROUTES = 128, RG_N_STATUS = 6 };
 
 typedef struct rg_metrics rg_metrics;
 

@@ -350,7 +350,7 @@ void rg_native_settings(rg_buf *b, const char *key, const rg_server *s, const rg
         rg_out_int(b, ints[i].name, ints[i].v);
     rg_out_bool(b, "ignore_eos", c && c->f.ignore_eos);
     rg_out_bool(b, "stream", c && c->f.stream);
-    rg_out_bool(b, "timings_per_token", c && c->f.timings_per_token);
+    rg_out_bool(b, "timings_per_token", c && c->f.timings_always);
     rg_out_bool(b, "post_sampling_probs", c && c->f.post_sampling);
     rg_out_text(b, "grammar",
                 c && c->f.constraint.name && c->f.constraint.kind == RG_GRAMMAR_GBNF ? c->f.constraint.text : "");

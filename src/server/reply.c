@@ -35,11 +35,39 @@ static const struct status_words {
     { 505, "invalid_request_error", "invalid_request_error" },
 };
 
-static bool is_anthropic(const rg_exchange *x)
+bool rg_exchange_is(const rg_exchange *x, unsigned flag)
 {
     int route = rg_exchange_notes((rg_exchange *)(uintptr_t)x)->route;
 
-    return route >= 0 && rg_routes[route].flags & RG_ROUTE_ANTHROPIC;
+    return route >= 0 && rg_routes[route].flags & flag;
+}
+
+static bool is_anthropic(const rg_exchange *x)
+{
+    return rg_exchange_is(x, RG_ROUTE_ANTHROPIC);
+}
+
+/* As llama-server has it: the code is the status. */
+static void write_native(rg_buf *b, const rg_refusal *e, const char *type)
+{
+    const bool too_long = e->code && !strcmp(e->code, "context_length_exceeded");
+
+    rg_out_open(b, "error", '{');
+    rg_out_int(b, "code", e->status);
+    rg_out_text(b, "message", e->text);
+    rg_out_text(b, "type",
+                too_long           ? "exceed_context_size_error"
+                : e->status == 501 ? "not_supported_error"
+                : e->status == 503 ? "unavailable_error"
+                                   : type);
+    if (e->param[0])
+        rg_out_text(b, "param", e->param);
+    if (e->n_prompt) {
+        rg_out_int(b, "n_prompt_tokens", e->n_prompt);
+        rg_out_int(b, "n_ctx", e->n_ctx);
+    }
+    rg_out_close(b, '}');
+    rg_out_close(b, '}');
 }
 
 /* Ollama's endpoints, and whatever is asked for below their path. */
@@ -64,6 +92,10 @@ void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e)
     if (is_ollama(x)) {
         rg_out_text(b, "error", e->text);
         rg_out_close(b, '}');
+        return;
+    }
+    if (rg_exchange_is(x, RG_ROUTE_NATIVE)) {
+        write_native(b, e, type);
         return;
     }
     if (is_anthropic(x))

@@ -54,12 +54,11 @@ static void write_tokenizer(void)
         int id = 4093 + i;
         const char *key;
         json_t *was;
-        json_object_foreach(vocab, key, was)
-            if (json_integer_value(was) == id)
-                break;
+        json_object_foreach(vocab, key, was) if (json_integer_value(was) == id) break;
         assert_non_null(key);
-        json_array_append_new(added, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id, "content", marks[i],
-                                               "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1));
+        json_array_append_new(added,
+                              json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id, "content", marks[i],
+                                        "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1));
         json_t *merges = json_object_get(json_object_get(v, "model"), "merges");
         json_array_remove(merges, json_array_size(merges) - 1);
         char *name = strdup(key);
@@ -80,6 +79,7 @@ static int setup(void **state)
     rg_error err = { 0 };
 
     (void)state;
+    o.strict_model = true;
     test_server_start(&plain, &o, 512, 16);
     snprintf(folder, sizeof folder, "%s/ollama_model", RG_BUILD_DIR);
     mkdir(folder, 0777);
@@ -151,13 +151,14 @@ static void join(const json_t *lines, const char *path, char *to, size_t room)
 }
 
 #define STORY "{\"role\":\"user\",\"content\":\"Tell me a story.\"}"
-#define FEW "\"options\":{\"num_predict\":12,\"temperature\":0}"
+#define FEW   "\"options\":{\"num_predict\":12,\"temperature\":0}"
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
 static void chat_says_what_chat_completions_say(void **state)
 {
-    json_t *want = ask(&plain, "/v1/chat/completions", "{\"messages\":[" STORY "],\"max_tokens\":12,\"temperature\":0}");
+    json_t *want =
+        ask(&plain, "/v1/chat/completions", "{\"messages\":[" STORY "],\"max_tokens\":12,\"temperature\":0}");
     json_t *got = ask(&plain, "/api/chat", "{\"model\":\"tales\",\"messages\":[" STORY "],\"stream\":false," FEW "}");
     json_t *lines = lines_of(&plain, "/api/chat", "{\"model\":\"tales:latest\",\"messages\":[" STORY "]," FEW "}");
     const json_t *last = json_array_get(lines, json_array_size(lines) - 1);
@@ -187,7 +188,8 @@ static void chat_says_what_chat_completions_say(void **state)
 
 static void generate_is_one_turn_or_raw(void **state)
 {
-    json_t *turn = ask(&plain, "/v1/chat/completions", "{\"messages\":[" STORY "],\"max_tokens\":12,\"temperature\":0}");
+    json_t *turn =
+        ask(&plain, "/v1/chat/completions", "{\"messages\":[" STORY "],\"max_tokens\":12,\"temperature\":0}");
     json_t *text = ask(&plain, "/v1/completions", "{\"prompt\":\"Once upon\",\"max_tokens\":12,\"temperature\":0}");
     json_t *got = ask(&plain, "/api/generate", "{\"prompt\":\"Tell me a story.\",\"stream\":false," FEW "}");
     json_t *raw = ask(&plain, "/api/generate", "{\"prompt\":\"Once upon\",\"raw\":true,\"stream\":false," FEW "}");
@@ -219,7 +221,8 @@ static void a_context_goes_on(void **state)
 
     (void)state;
     assert_int_equal(json_array_size(context), int_at(first, "prompt_eval_count") + 12);
-    alone = ask(&plain, "/api/generate", "{\"prompt\":\"And then?\",\"stream\":false,\"options\":{\"num_predict\":4,"
+    alone = ask(&plain, "/api/generate",
+                "{\"prompt\":\"And then?\",\"stream\":false,\"options\":{\"num_predict\":4,"
                 "\"temperature\":0}}");
     /* the beginning of a text stands there once */
     assert_int_equal(int_at(second, "prompt_eval_count"),
@@ -241,7 +244,8 @@ static void nothing_to_answer_is_loading(void **state)
     static const char *const cases[][4] = {
         { "/api/generate", "{\"model\":\"tales\",\"stream\":false}", "load", "response" },
         { "/api/generate", "{\"model\":\"tales\",\"stream\":false,\"keep_alive\":0}", "unload", "response" },
-        { "/api/generate", "{\"model\":\"tales\",\"stream\":false,\"keep_alive\":\"5m\",\"prompt\":\"\"}", "load", "response" },
+        { "/api/generate", "{\"model\":\"tales\",\"stream\":false,\"keep_alive\":\"5m\",\"prompt\":\"\"}", "load",
+          "response" },
         { "/api/chat", "{\"model\":\"tales\",\"stream\":false,\"messages\":[]}", "load", "message.content" },
         { "/api/chat", "{\"model\":\"tales\",\"stream\":false,\"keep_alive\":\"0\"}", "unload", "message.content" },
     };
@@ -259,10 +263,12 @@ static void nothing_to_answer_is_loading(void **state)
 
 static void options_count(void **state)
 {
-    json_t *v = ask(&plain, "/api/generate", "{\"prompt\":\"Once upon\",\"raw\":true,\"stream\":false,\"options\":{"
-                    "\"stop\":[\" time\"],\"temperature\":0,\"num_ctx\":2048,\"num_predict\":-1,\"num_keep\":5,\"num_gpu\":0,"
-                    "\"mirostat\":0,\"penalize_newline\":false,\"tfs_z\":0.5,\"typical_p\":1,\"repeat_last_n\":64,"
-                    "\"no_such_option\":1}}");
+    json_t *v =
+        ask(&plain, "/api/generate",
+            "{\"prompt\":\"Once upon\",\"raw\":true,\"stream\":false,\"options\":{"
+            "\"stop\":[\" time\"],\"temperature\":0,\"num_ctx\":2048,\"num_predict\":-1,\"num_keep\":5,\"num_gpu\":0,"
+            "\"mirostat\":0,\"penalize_newline\":false,\"tfs_z\":0.5,\"typical_p\":1,\"repeat_last_n\":64,"
+            "\"no_such_option\":1}}");
     json_t *same[2];
 
     (void)state;
@@ -270,7 +276,8 @@ static void options_count(void **state)
     assert_string_equal(test_json_text(v, "done_reason"), "stop");
     json_decref(v);
     for (int i = 0; i < 2; i++)
-        same[i] = ask(&plain, "/api/generate", "{\"prompt\":\"Once\",\"stream\":false,\"options\":{\"seed\":7,"
+        same[i] = ask(&plain, "/api/generate",
+                      "{\"prompt\":\"Once\",\"stream\":false,\"options\":{\"seed\":7,"
                       "\"temperature\":1,\"num_predict\":9}}");
     assert_string_equal(test_json_text(same[0], "response"), test_json_text(same[1], "response"));
     json_decref(same[0]);
@@ -279,9 +286,11 @@ static void options_count(void **state)
 
 static void a_format_binds(void **state)
 {
-    json_t *v = ask(&plain, "/api/chat", "{\"messages\":[" STORY "],\"stream\":false,\"options\":{\"num_predict\":60,"
-                    "\"temperature\":0},\"format\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[\"x\",\"y\"]}},"
-                    "\"required\":[\"a\"]}}");
+    json_t *v =
+        ask(&plain, "/api/chat",
+            "{\"messages\":[" STORY "],\"stream\":false,\"options\":{\"num_predict\":60,"
+            "\"temperature\":0},\"format\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[\"x\",\"y\"]}},"
+            "\"required\":[\"a\"]}}");
     json_t *inner = json_loads(test_json_text(v, "message.content"), 0, NULL);
 
     (void)state;
@@ -296,8 +305,8 @@ static void a_format_binds(void **state)
 
 static void logprobs_are_given(void **state)
 {
-    json_t *v = ask(&plain, "/api/generate", "{\"prompt\":\"a\",\"stream\":false,\"logprobs\":true,\"top_logprobs\":2,"
-                    FEW "}");
+    json_t *v = ask(&plain, "/api/generate",
+                    "{\"prompt\":\"a\",\"stream\":false,\"logprobs\":true,\"top_logprobs\":2," FEW "}");
 
     (void)state;
     assert_int_equal(json_array_size(test_json_at(v, "logprobs")), 12);
@@ -307,14 +316,16 @@ static void logprobs_are_given(void **state)
 
 /* ---- tools and reasoning ----------------------------------------------------------------------------------------- */
 
-#define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"description\":\"of a town\",\"parameters\":{" \
-             "\"type\":\"object\",\"properties\":{\"town\":{\"enum\":[\"Rome\"]}},\"required\":[\"town\"]}}}"
+#define TOOL                                                                                                           \
+    "{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"description\":\"of a town\",\"parameters\":{"         \
+    "\"type\":\"object\",\"properties\":{\"town\":{\"enum\":[\"Rome\"]}},\"required\":[\"town\"]}}}"
 
 /* A call has its arguments as an object, and comes in one line. */
 static void calls_have_objects(void **state)
 {
-    static const char body[] = "{\"messages\":[" STORY "],\"tools\":[" TOOL "],\"tool_choice\":\"required\",\"stream\":%s,"
-                               "\"options\":{\"num_predict\":200,\"temperature\":0,\"stop\":[\"</tool_call>\"]}}";
+    static const char body[] =
+        "{\"messages\":[" STORY "],\"tools\":[" TOOL "],\"tool_choice\":\"required\",\"stream\":%s,"
+        "\"options\":{\"num_predict\":200,\"temperature\":0,\"stop\":[\"</tool_call>\"]}}";
     char text[1000];
     int n_calls = 0;
 
@@ -335,13 +346,16 @@ static void calls_have_objects(void **state)
 /* Calls, results and thoughts of earlier turns go back into the prompt. */
 static void history_is_rendered(void **state)
 {
-    json_t *v = ask(&rich, "/api/chat", "{\"messages\":[" STORY ",{\"role\":\"assistant\",\"content\":\"\",\"thinking\":"
+    json_t *v = ask(&rich, "/api/chat",
+                    "{\"messages\":[" STORY ",{\"role\":\"assistant\",\"content\":\"\",\"thinking\":"
                     "\"Hm.\",\"tool_calls\":[{\"function\":{\"name\":\"weather\",\"arguments\":{\"town\":\"Rome\"}}}]},"
                     "{\"role\":\"tool\",\"content\":\"sunny\",\"tool_name\":\"weather\"}],\"stream\":false," FEW "}");
-    json_t *same = ask(&rich, "/v1/chat/completions", "{\"messages\":[" STORY ",{\"role\":\"assistant\",\"content\":\"\","
-                       "\"reasoning_content\":\"Hm.\",\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{"
-                       "\"name\":\"weather\",\"arguments\":\"{\\\"town\\\":\\\"Rome\\\"}\"}}]},{\"role\":\"tool\","
-                       "\"tool_call_id\":\"a\",\"content\":\"sunny\"}],\"max_tokens\":12,\"temperature\":0}");
+    json_t *same =
+        ask(&rich, "/v1/chat/completions",
+            "{\"messages\":[" STORY ",{\"role\":\"assistant\",\"content\":\"\","
+            "\"reasoning_content\":\"Hm.\",\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{"
+            "\"name\":\"weather\",\"arguments\":\"{\\\"town\\\":\\\"Rome\\\"}\"}}]},{\"role\":\"tool\","
+            "\"tool_call_id\":\"a\",\"content\":\"sunny\"}],\"max_tokens\":12,\"temperature\":0}");
 
     (void)state;
     assert_int_equal(int_at(v, "prompt_eval_count"), int_at(same, "usage.prompt_tokens"));
@@ -377,7 +391,8 @@ static void thinking_is_apart(void **state)
 static void a_gap_is_filled(void **state)
 {
     json_t *v = ask(&rich, "/api/generate", "{\"prompt\":\"Once\",\"suffix\":\"time\",\"stream\":false," FEW "}");
-    json_t *same = ask(&rich, "/v1/completions", "{\"prompt\":\"<|fim_prefix|>Once<|fim_suffix|>time<|fim_middle|>\","
+    json_t *same = ask(&rich, "/v1/completions",
+                       "{\"prompt\":\"<|fim_prefix|>Once<|fim_suffix|>time<|fim_middle|>\","
                        "\"max_tokens\":12,\"temperature\":0}");
 
     (void)state;
@@ -406,7 +421,8 @@ static void has_ability(const test_server *t, const char *word, bool want)
 static void a_model_is_shown(void **state)
 {
     json_t *v = ask(&plain, "/api/show", "{\"name\":\"tales:latest\"}");
-    json_t *tags = test_web_json(plain.port, "/api/tags", NULL, 200), *ps = test_web_json(plain.port, "/api/ps", NULL, 200);
+    json_t *tags = test_web_json(plain.port, "/api/tags", NULL, 200),
+           *ps = test_web_json(plain.port, "/api/ps", NULL, 200);
     json_t *version = test_web_json(plain.port, "/api/version", NULL, 200);
     int a = 0, b = 0, c = 0;
 
