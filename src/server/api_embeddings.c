@@ -13,8 +13,8 @@ static size_t size_of(const rg_call *c)
     return (size_t)(c->f.dimensions == RG_NOT_GIVEN ? c->server->info.embed_dim : c->f.dimensions);
 }
 
-/* What the values of a vector are divided by: its p-norm (2: its length); 0: so that the largest becomes 32,760, as of 16
- * bits; -1: nothing. */
+/* What the values of a vector are divided by: its p-norm (2: its length); 0: so that the largest becomes 32,760, as of
+ * 16 bits; -1: nothing. */
 static double length(const float *v, size_t n, int64_t p)
 {
     double sum = 0, most = 0;

@@ -13,8 +13,8 @@ bool rg_native_adapt(rg_call *c, rg_refusal *e);
 /* samplers, and lora: what of the fields follows from them. */
 bool rg_native_read(rg_call *c, rg_refusal *e);
 
-/* The prompts of the shape's input field: a text, a list of ids, a list of ids and texts, {prompt_string: text}, {content:
- * parts of text}; or a list of these.  *is_list: it was such a list. */
+/* The prompts of the shape's input field: a text, a list of ids, a list of ids and texts, {prompt_string: text},
+ * {content: parts of text}; or a list of these.  *is_list: it was such a list. */
 bool rg_native_prompts(rg_call *c, bool *is_list, rg_refusal *e);
 
 /* "generation_settings": how a call chooses tokens; of a call that is not there (NULL), the defaults. */

@@ -159,7 +159,7 @@ static void what_cannot_be_had_is_refused(void **state)
     refused("{\"input\":\"a\",\"dimensions\":0}", 400, NULL, "dimensions");
     refused("{\"input\":\"a\",\"dimensions\":3}", 400, NULL, "dimensions");
     refused("{\"input\":\"a\",\"normalize\":false}", 400, NULL, "normalize");
-    refused("{\"input\":\"a\",\"embd_normalize\":-1}", 400, NULL, "embd_normalize");
+    refused("{\"input\":\"a\",\"embd_normalize\":-2}", 400, NULL, "embd_normalize");
     refused("{\"input\":\"a\",\"truncate_prompt_tokens\":0}", 400, NULL, "truncate_prompt_tokens");
     refused("{\"input\":\"a\",\"truncate_prompt_tokens\":-2}", 400, NULL, "truncate_prompt_tokens");
     refused("{\"input\":\"a\",\"truncate\":\"END\"}", 400, NULL, "truncate");
