@@ -134,7 +134,7 @@ static bool read_batch(rg_task *t, rg_refusal *e)
     route = endpoint ? rg_batch_route(endpoint) : NULL;
     if (!input)
         return rg_refuse_field(e, "input_file_id", "'input_file_id' must be a file's id.");
-    if (!route)
+    if (!route || !strcmp(route->path, RG_MESSAGES)) /* those are batches of Anthropic's */
         return rg_refuse_field(e, "endpoint", "'endpoint' must be one of /v1/chat/completions, /v1/completions, "
                                               "/v1/embeddings, /v1/responses.");
     if (!window || strcmp(window, "24h") != 0)

@@ -248,6 +248,8 @@ static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refu
         return false;
     messages = rg_blocks_read(json_object_get(body, "messages"), json_object_get(body, "system"), talk, e);
     talk->all = messages ? rg_conversation_new(messages, talk->tools, NULL, e) : NULL;
+    if (json_array_size(json_object_get(body, "mcp_servers")))
+        rg_conversation_warn(talk, "mcp_servers were left out: this server does not ask them");
     if (!talk->all || !read_thinking(body, talk->all, e) || !read_effort(body, talk->all, e))
         return false;
     talk->continued = rg_conversation_can_continue(talk->all);

@@ -1,4 +1,5 @@
 /* api_models.c -- GET /v1/models and /v1/models/NAME: the models there are, open or not, and their adapters. */
+#include <stdio.h>
 #include <string.h>
 
 #include "server/abilities.h"
@@ -56,8 +57,57 @@ static void write_with_adapters(rg_buf *b, rg_server *s)
         rg_server_release(s);
 }
 
+/* A client of Anthropic's asks: it sends the version of its API. */
+static bool is_anthropic(const rg_exchange *x)
+{
+    return rg_exchange_header(x, "anthropic-version") != NULL;
+}
+
+enum { NAME_ROOM = 600 };
+
+/* The same in Anthropic's form; last: its name, for the end of a list. */
+static void write_for_anthropic(rg_buf *b, const rg_server *s, const char *name, char last[NAME_ROOM])
+{
+    rg_out_open(b, NULL, '{');
+    rg_out_text(b, "type", "model");
+    rg_out_text(b, "id", name);
+    rg_out_text(b, "display_name", name);
+    rg_out_time(b, "created_at", s->started_s);
+    rg_out_close(b, '}');
+    snprintf(last, NAME_ROOM, "%s", name);
+}
+
+static void list_for_anthropic(rg_server *s, rg_exchange *x)
+{
+    char last[NAME_ROOM] = "";
+    rg_server *each;
+    rg_buf out;
+
+    rg_buf_init(&out, 1 << 20);
+    rg_out_open(&out, NULL, '{');
+    rg_out_open(&out, "data", '[');
+    for (int i = 0; (each = rg_server_nth(s, i)); i++) {
+        bool open = rg_server_hold(each);
+        write_for_anthropic(&out, each, each->o.model, last);
+        for (int32_t k = 0; open && k < each->info.n_adapters; k++)
+            write_for_anthropic(&out, each, rg_engine_adapter(each->engine, k), last);
+        if (open)
+            rg_server_release(each);
+    }
+    rg_out_close(&out, ']');
+    rg_out_text(&out, "first_id", s->o.model);
+    rg_out_text(&out, "last_id", last);
+    rg_out_bool(&out, "has_more", false);
+    rg_out_close(&out, '}');
+    rg_reply_json(s, x, &out);
+}
+
 void rg_api_models(rg_server *s, rg_exchange *x)
 {
+    if (is_anthropic(x)) {
+        list_for_anthropic(s, x);
+        return;
+    }
     rg_server *each;
     rg_buf out;
 
@@ -86,7 +136,12 @@ void rg_api_model(rg_server *s, rg_exchange *x)
     }
     rg_buf_init(&out, 1 << 16);
     bool open = rg_server_hold(each);
-    write_model(&out, each, rg_find_adapter(each, name), open);
+    const char *adapter = rg_find_adapter(each, name);
+    char shown[NAME_ROOM];
+    if (is_anthropic(x))
+        write_for_anthropic(&out, each, adapter ? adapter : each->o.model, shown);
+    else
+        write_model(&out, each, adapter, open);
     if (open)
         rg_server_release(each);
     rg_reply_json(s, x, &out);

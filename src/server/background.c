@@ -9,8 +9,9 @@
 #include "server/responses.h"
 
 /* A response on its way, in the server's list. */
-struct rg_background {
-    rg_background *next;
+typedef struct rg_background_one background_one;
+struct rg_background_one {
+    background_one *next;
     rg_server *s;
     rg_exchange *x;
     char id[RG_KEPT_ID];
@@ -18,15 +19,15 @@ struct rg_background {
     bool cancelled;
 };
 
-static void forget(rg_background *b)
+static void forget(background_one *b)
 {
-    pthread_mutex_lock(&b->s->background_lock);
-    for (rg_background **at = &b->s->background; *at; at = &(*at)->next)
+    pthread_mutex_lock(&b->s->background->lock);
+    for (background_one **at = &b->s->background->first; *at; at = &(*at)->next)
         if (*at == b) {
             *at = b->next;
             break;
         }
-    pthread_mutex_unlock(&b->s->background_lock);
+    pthread_mutex_unlock(&b->s->background->lock);
 }
 
 /* Change the kept response's status, with what went wrong in body, an error object; NULL: nothing. */
@@ -52,7 +53,7 @@ static void set_status(rg_server *s, const char *owner, const char *id, const ch
 /* The call is over; called by whoever released its exchange last. */
 static void done(void *arg, rg_exchange *x)
 {
-    rg_background *b = arg;
+    background_one *b = arg;
     rg_buf body;
     int status;
 
@@ -67,9 +68,9 @@ static void done(void *arg, rg_exchange *x)
     rg_free(b);
 }
 
-static rg_background *new_one(rg_call *c)
+static background_one *new_one(rg_call *c)
 {
-    rg_background *b = rg_zalloc(sizeof *b);
+    background_one *b = rg_zalloc(sizeof *b);
     rg_inner_options o = { .id = rg_exchange_id(c->x), .note = *rg_exchange_notes(c->x), .done = done, .arg = b };
     rg_buf empty;
 
@@ -84,16 +85,16 @@ static rg_background *new_one(rg_call *c)
         rg_free(b);
         return NULL;
     }
-    pthread_mutex_lock(&b->s->background_lock);
-    b->next = b->s->background;
-    b->s->background = b;
-    pthread_mutex_unlock(&b->s->background_lock);
+    pthread_mutex_lock(&b->s->background->lock);
+    b->next = b->s->background->first;
+    b->s->background->first = b;
+    pthread_mutex_unlock(&b->s->background->lock);
     return b;
 }
 
 bool rg_background_start(rg_call *c, rg_refusal *e)
 {
-    rg_background *b = new_one(c);
+    background_one *b = new_one(c);
     rg_exchange *client = c->x, *inner = b ? b->x : NULL; /* b is freed when the last reference to inner is released */
     rg_server *s = c->server;
     rg_buf out;
@@ -125,13 +126,13 @@ void rg_background_cancel(rg_server *s, rg_exchange *x, const char *id, json_t *
     bool running = false;
     rg_buf out;
 
-    pthread_mutex_lock(&s->background_lock);
-    for (rg_background *b = s->background; b; b = b->next)
+    pthread_mutex_lock(&s->background->lock);
+    for (background_one *b = s->background->first; b; b = b->next)
         if (!strcmp(b->id, id)) {
             b->cancelled = running = true;
             rg_exchange_leave(b->x);
         }
-    pthread_mutex_unlock(&s->background_lock);
+    pthread_mutex_unlock(&s->background->lock);
     if (running)
         json_object_set_new(response, "status", json_string("cancelled"));
     rg_buf_init(&out, 1 << 28);

@@ -9,7 +9,7 @@
 const rg_route *rg_batch_route(const char *endpoint)
 {
     static const char *const endpoints[] = { "/v1/chat/completions", "/v1/completions", "/v1/embeddings",
-                                             "/v1/responses" };
+                                             "/v1/responses", RG_MESSAGES };
 
     for (size_t i = 0; i < RG_LEN(endpoints); i++)
         for (int k = 0; !strcmp(endpoint, endpoints[i]) && k < rg_n_routes; k++)
@@ -71,7 +71,7 @@ static bool check_batch(rg_batches *b, rg_active *a, rg_error *err)
 
 void rg_line_name(char *out, size_t room, const rg_active *a, int64_t number)
 {
-    snprintf(out, room, "batch_req_%s_%lld", a->id + strlen("batch_"), (long long)number);
+    snprintf(out, room, "batch_req_%s_%lld", strchr(a->id, '_') + 1, (long long)number);
 }
 
 /* The batch has expired: lines that did not run get an error that says so. */
@@ -81,6 +81,8 @@ static bool expire_lines(rg_batches *b, const rg_active *a, rg_error *err)
     rg_stored got;
     rg_line l = { 0 };
 
+    if (a->route && !strcmp(a->route->path, RG_MESSAGES)) /* the store says so when they end */
+        return true;
     while ((got = rg_store_next_line(b->st, a->key, l.number, &l, err)) == RG_STORE_DONE) {
         rg_buf out;
         rg_buf_init(&out, 1 << 16);

@@ -153,10 +153,30 @@ static bool is_passing(const rg_batches *b, const rg_slot *slot)
     return !rg_server_takes_work(b->s) || slot->status == 429 || slot->n_tries < MAX_TRIES;
 }
 
+/* The same as a result of Anthropic's batches. */
+static void write_result(rg_buf *out, const rg_slot *slot)
+{
+    bool ok = slot->status == 200;
+
+    rg_out_open(out, NULL, '{');
+    rg_out_string(out, "custom_id", slot->custom_id.data, slot->custom_id.n);
+    rg_out_open(out, "result", '{');
+    rg_out_text(out, "type", ok ? "succeeded" : "errored");
+    rg_out_raw(out, ok ? "message" : "error", slot->body.n ? slot->body.data : "null", slot->body.n ? slot->body.n : 4);
+    rg_out_close(out, '}');
+    rg_buf_str(out, "}\n");
+}
+
 /* Write the answer as a line of the output or error file. */
 static void write_answer(rg_buf *out, const rg_slot *slot)
 {
+    const rg_active *a = rg_active_find(slot->b, slot->batch);
+
     rg_buf_init(out, (size_t)1 << 31);
+    if (a && a->route && !strcmp(a->route->path, RG_MESSAGES)) {
+        write_result(out, slot);
+        return;
+    }
     rg_out_open(out, NULL, '{');
     rg_out_text(out, "id", slot->id);
     rg_out_string(out, "custom_id", slot->custom_id.data, slot->custom_id.n);

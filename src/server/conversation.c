@@ -334,6 +334,57 @@ bool rg_conversation_can_continue(const json_t *all)
     return role && !strcmp(role, "assistant") && !json_array_size(json_object_get(last, "tool_calls"));
 }
 
+static bool has_role(const json_t *m, const char *word)
+{
+    const char *role = json_string_value(json_object_get(m, "role"));
+
+    return role && !strcmp(role, word);
+}
+
+/* The message with another text before or behind its own, as a copy; NULL: no memory. */
+static json_t *with_text(const json_t *m, const char *before, const char *behind)
+{
+    const char *own = json_string_value(json_object_get(m, "content"));
+    json_t *copy = json_copy((json_t *)(uintptr_t)m), *text;
+
+    text = json_sprintf("%s%s%s%s%s", before, *before && own && *own ? "\n\n" : "", own ? own : "",
+                        *behind && own && *own ? "\n\n" : "", behind);
+    if (copy && text && json_object_set_new(copy, "content", text) == 0)
+        return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+bool rg_conversation_fold(json_t *all)
+{
+    const json_t *messages = json_object_get(all, "messages");
+    json_t *list = json_array();
+    bool folded = false, ok = list;
+
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        json_t *m = json_array_get(messages, i), *next = json_array_get(messages, i + 1);
+        size_t n = json_array_size(list);
+        json_t *last = json_array_get(list, n - 1);
+        const char *text = json_string_value(json_object_get(m, "content"));
+        if (!n || !text || !has_role(m, "system")) {
+            ok = json_array_append(list, m) == 0;
+            continue;
+        }
+        folded = true;
+        if (has_role(last, "user") || has_role(last, "system")) {
+            ok = json_array_set_new(list, n - 1, with_text(last, "", text)) == 0;
+        } else if (has_role(next, "user")) {
+            ok = json_array_append_new(list, with_text(next, text, "")) == 0;
+            i++;
+        } else {
+            ok = json_array_append_new(list, json_pack("{s:s, s:s}", "role", "user", "content", text)) == 0;
+        }
+    }
+    ok = ok && folded && json_object_set(all, "messages", list) == 0;
+    json_decref(list);
+    return ok;
+}
+
 int rg_conversation_n_calls(const json_t *all)
 {
     const json_t *messages = json_object_get(all, "messages");

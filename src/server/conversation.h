@@ -39,6 +39,10 @@ bool rg_chat_conversation(const json_t *body, rg_conversation *talk, rg_refusal 
 /* Can the answer go on from the last message of {messages, ...}? */
 bool rg_conversation_can_continue(const json_t *all);
 
+/* What a system says in the middle of {messages, ...} becomes a part of the turn where it stands: of the message before
+ * it, or of the user's after it.  False: there is nothing of the kind, or no memory. */
+bool rg_conversation_fold(json_t *all);
+
 /* How many calls of tools its messages have. */
 int rg_conversation_n_calls(const json_t *all);
 

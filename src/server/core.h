@@ -17,7 +17,12 @@
 
 typedef struct rg_call rg_call;
 typedef struct rg_batches rg_batches;
-typedef struct rg_background rg_background;
+
+/* Responses that are made while nobody waits for them. */
+typedef struct rg_background {
+    pthread_mutex_t lock;
+    struct rg_background_one *first;
+} rg_background;
 
 typedef enum rg_server_state { RG_LOADING, RG_READY, RG_DRAINING, RG_FAULTED } rg_server_state;
 
@@ -35,8 +40,7 @@ struct rg_server {
     rg_keys *keys;
     rg_metrics *metrics;
     rg_kept_texts *kept;         /* responses and conversations */
-    rg_background *background; /* responses that are made while nobody waits, under their own lock */
-    pthread_mutex_t background_lock;
+    rg_background *background, own_background; /* of all models */
     rg_batches *batches;   /* NULL: no files and batches */
     int64_t started_s;
     _Atomic(rg_engine *) engine; /* NULL: not yet */

@@ -2,6 +2,7 @@
 #include "server/json.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/json.h"
 #include "base/mem.h"
@@ -101,6 +102,17 @@ json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
         rg_fail(err, RG_E_INPUT, "The body is not valid JSON (line %d, column %d).", why.line, why.column);
     }
     return NULL;
+}
+
+void rg_out_time(rg_buf *b, const char *key, int64_t s)
+{
+    time_t t = (time_t)s;
+    struct tm utc;
+    char text[40] = "1970-01-01T00:00:00Z";
+
+    if (gmtime_r(&t, &utc))
+        strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    rg_out_text(b, key, text);
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */

@@ -21,6 +21,9 @@ bool rg_json_member(const char *text, size_t n, const char *key, char *to, size_
 /* v as compact text, to be rg_free'd; NULL: no memory.  Linking json.c makes jansson allocate from base/mem. */
 char *rg_body_dump(const json_t *v);
 
+/* A time in seconds since 1970, as RFC 3339 writes it. */
+void rg_out_time(rg_buf *b, const char *key, int64_t s);
+
 /* One event of an SSE stream: open, write the document, close. */
 void rg_event_open(rg_buf *b, const char *name); /* name NULL: data only */
 void rg_event_close(rg_buf *b);

@@ -183,13 +183,7 @@ void rg_ollama_write_name(rg_buf *b, const char *key, const char *name)
 
 void rg_ollama_write_time(rg_buf *b, const char *key, int64_t s)
 {
-    time_t t = (time_t)s;
-    struct tm utc;
-    char text[40] = "1970-01-01T00:00:00Z";
-
-    if (gmtime_r(&t, &utc))
-        strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    rg_out_text(b, key, text);
+    rg_out_time(b, key, s);
 }
 
 /* Clients divide by these. */

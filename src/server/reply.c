@@ -334,6 +334,10 @@ bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt
     if (!rg_talk_fit_past(&s->use, talk->all, &r->tools_told))
         return rg_refuse_memory(e);
     bool ok = rg_chat_encode(s->engine, rg_json_of(talk->all), &o, &r->ids, &r->n, &r->text, &err);
+    if (!ok && err.code == RG_E_INPUT && rg_conversation_fold(talk->all)) { /* many take a system's words first alone */
+        err = (rg_error){ 0 };
+        ok = rg_chat_encode(s->engine, rg_json_of(talk->all), &o, &r->ids, &r->n, &r->text, &err);
+    }
     if (!ok)
         refuse_conversation(s, e, &err);
     if (ok)

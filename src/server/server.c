@@ -261,7 +261,8 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     s->o = *o;
     s->o.keys = NULL;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->background_lock, NULL);
+    pthread_mutex_init(&s->own_background.lock, NULL);
+    s->background = &s->own_background;
     s->news_made = rg_cond_init(&s->news);
     s->started_s = rg_wall_s();
     bool copied = copy_text(&s->o.model, err);
@@ -360,6 +361,8 @@ rg_server *rg_server_beside(rg_server *first, const char *name, rg_error *err)
     s->http = first->http;
     s->keys = first->keys;
     s->batches = first->batches;
+    s->kept = first->kept;
+    s->background = first->background;
     s->started_s = first->started_s;
     s->models = first->models;
     pthread_mutex_init(&s->lock, NULL);
@@ -522,6 +525,6 @@ void rg_server_close(rg_server *s)
     if (s->news_made)
         pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->lock);
-    pthread_mutex_destroy(&s->background_lock);
+    pthread_mutex_destroy(&s->own_background.lock);
     rg_free(s);
 }

@@ -35,6 +35,8 @@ static const char schema[] =
 static const char more[] = "CREATE TABLE IF NOT EXISTS clock(key INTEGER PRIMARY KEY, seen INTEGER NOT NULL) STRICT";
 
 #define FILE_COLUMNS "key, bytes, created, batch, part, id, purpose, name"
+/* Batches of messages have lists of their own. */
+#define OF_MESSAGES "(endpoint = '" RG_MESSAGES "') = (?3 IS '" RG_MESSAGES "')"
 #define BATCH_COLUMNS                                                                                                  \
     "key, input, id, owner, input_id, output_id, error_id, endpoint, metadata, errors, state, expires, n_lines,"       \
     " n_completed, n_failed, validating, in_progress, cancelling, completed, failed, expired, cancelled"
@@ -52,11 +54,14 @@ static const char *const statements[RG_N_QUERIES] = {
     [REMOVE_CHUNKS] = "DELETE FROM chunks WHERE at >= ?1 << 20 AND at < (?1 + 1) << 20",
     [REMOVE_LINES] = "DELETE FROM lines WHERE at >= ?1 << 20 AND at < (?1 + 1) << 20 AND state = ?2",
     [GET_CHUNK] = "SELECT at, data FROM chunks WHERE at >= ? AND at < ? ORDER BY at LIMIT 1",
-    [GET_ANSWER] = "SELECT at, answer FROM lines WHERE at >= ? AND at < ? AND state = ? ORDER BY at LIMIT 1",
+    [GET_ANSWER] = "SELECT at, answer FROM lines WHERE at >= ? AND at < ? AND (state = ?3 OR (?3 = 0 AND state > 0))"
+                   " ORDER BY at LIMIT 1",
     [ADD_BATCH] = "INSERT INTO batches VALUES(NULL,?,?,?,?,?,?,NULL,0,0,0,0,?,'','',?,0,0,0,0,0,0)",
     [GET_BATCH] = "SELECT " BATCH_COLUMNS " FROM batches WHERE id = ? AND owner = ?",
-    [BATCHES_UP] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key > ? ORDER BY key LIMIT ?4",
-    [BATCHES_DOWN] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key < ? ORDER BY key DESC LIMIT ?4",
+    [BATCHES_UP] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key > ? AND " OF_MESSAGES
+                   " ORDER BY key LIMIT ?4",
+    [BATCHES_DOWN] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key < ? AND " OF_MESSAGES
+                     " ORDER BY key DESC LIMIT ?4",
     [UNENDED] = "SELECT " BATCH_COLUMNS " FROM batches WHERE state < 3 AND key > ? ORDER BY key LIMIT 1",
     [START_BATCH] = "UPDATE batches SET state = 1, in_progress = ?2, n_lines = ?3 WHERE key = ?1 AND state = 0",
     [FAIL_BATCH] = "UPDATE batches SET state = 4, failed = ?2, errors = ?3 WHERE key = ?1 AND state = 0",
@@ -64,6 +69,11 @@ static const char *const statements[RG_N_QUERIES] = {
     [GET_OWNER] = "SELECT owner, id FROM batches WHERE key = ? AND state < 3",
     [SUM_ANSWERS] = "SELECT count(*), sum(length(answer)) FROM lines WHERE at >= ?1 << 20 AND at < (?1 + 1) << 20"
                     " AND state = ?2",
+    [FILL_LINES] = "UPDATE lines SET state = 3, answer = CAST('{\"custom_id\":\"' || CAST(custom_id AS TEXT) ||"
+                   " '\",\"result\":{\"type\":\"' || ?2 || '\"}}' || char(10) AS BLOB)"
+                   " WHERE at >= ?1 << 20 AND at < (?1 + 1) << 20 AND state = 0",
+    [REMOVE_BATCH] = "DELETE FROM batches WHERE key = ?",
+    [REMOVE_ANSWERS] = "DELETE FROM lines WHERE at >= ?1 << 20 AND at < (?1 + 1) << 20",
     [END_BATCH] = "UPDATE batches SET state = ?2, output_id = ?4, error_id = ?5,"
                   " completed = iif(?2 = 3, ?3, 0), expired = iif(?2 = 5, ?3, 0), cancelled = iif(?2 = 6, ?3, 0)"
                   " WHERE key = ?1 AND state < 3",

@@ -43,7 +43,7 @@ void rg_store_rollback(rg_batch_store *st);
 /* What a list shows. */
 typedef struct rg_page {
     char after[RG_ID_ROOM]; /* from the one after this; "": from the start */
-    const char *purpose;    /* of files; NULL: any */
+    const char *purpose;    /* of files; NULL: any.  Of batches: RG_MESSAGES, or NULL for all others */
     int32_t limit;
     bool rising;            /* oldest first */
     bool more;              /* out: there are more than the limit */
@@ -100,6 +100,10 @@ typedef struct rg_batch_record {
     int64_t n_lines, n_completed, n_failed;
 } rg_batch_record;
 
+/* The endpoint of Anthropic's batches: these have a list and ids of their own, and no files of answers: rg_store_read
+ * takes a record of the batch alone.  A line without an answer has one that says so when they end. */
+#define RG_MESSAGES "/v1/messages"
+
 /* A batch over b->input_id for b->owner, b->endpoint and b->metadata, which lasts so many seconds.  Fills in the rest
  * of *b.  NONE: the owner has no such file, of this purpose. */
 rg_stored rg_store_add_batch(rg_batch_store *st, rg_batch_record *b, const char *purpose, int64_t lasts_s,
@@ -107,6 +111,8 @@ rg_stored rg_store_add_batch(rg_batch_store *st, rg_batch_record *b, const char 
 rg_stored rg_store_batch(rg_batch_store *st, const char *owner, const char *id, rg_batch_record *b, rg_error *err);
 rg_stored rg_store_batches(rg_batch_store *st, const char *owner, rg_page *page,
                            void (*see)(void *arg, const rg_batch_record *b), void *arg, rg_error *err);
+/* A batch that has ended, its input and its answers.  IN_USE: it has not. */
+rg_stored rg_store_remove_batch(rg_batch_store *st, const char *owner, const char *id, rg_error *err);
 /* The first batch that has not ended, of any owner, whose key is above `after`. */
 rg_stored rg_store_unended(rg_batch_store *st, int64_t after, rg_batch_record *b, rg_error *err);
 

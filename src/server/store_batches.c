@@ -51,7 +51,7 @@ static rg_stored add_batch(rg_batch_store *st, rg_batch_record *b, const char *p
     rg_db_reset(st->db, GET_FILE);
     if (found == RG_STORE_FAILED || !fits)
         return found == RG_STORE_FAILED ? found : RG_STORE_NONE;
-    rg_store_name(b->id, "batch_");
+    rg_store_name(b->id, strcmp(b->endpoint, RG_MESSAGES) != 0 ? "batch_" : "msgbatch_");
     b->input = f.key;
     b->state = RG_BATCH_VALIDATING;
     b->since_s[RG_BATCH_VALIDATING] = now;
@@ -157,27 +157,68 @@ static bool put_answers(rg_batch_store *st, const char *owner, const char *name,
     return true;
 }
 
+/* The answers of each kind as a file, and lines without any are dropped. */
+static bool make_files(rg_batch_store *st, int64_t batch, const char *owner, const char *id, char output[RG_ID_ROOM],
+                       char error[RG_ID_ROOM], rg_error *err)
+{
+    char name[RG_ID_ROOM + 32];
+
+    snprintf(name, sizeof name, "%s_output.jsonl", id);
+    if (!put_answers(st, owner, name, batch, RG_LINE_COMPLETED, output, err))
+        return false;
+    snprintf(name, sizeof name, "%s_error.jsonl", id);
+    return put_answers(st, owner, name, batch, RG_LINE_FAILED, error, err) &&
+           rg_db_query(st->db, REMOVE_LINES, err, "ii", batch, (int64_t)RG_LINE_PENDING) &&
+           rg_db_run(st->db, REMOVE_LINES, NULL, err);
+}
+
 static rg_stored end_batch(rg_batch_store *st, int64_t batch, rg_batch_state state, rg_error *err)
 {
-    char owner[RG_OWNER_ROOM], id[RG_ID_ROOM], name[RG_ID_ROOM + 32], output[RG_ID_ROOM] = "", error[RG_ID_ROOM] = "";
+    char owner[RG_OWNER_ROOM], id[RG_ID_ROOM], output[RG_ID_ROOM] = "", error[RG_ID_ROOM] = "";
     int got = rg_db_query(st->db, GET_OWNER, err, "i", batch) ? rg_db_step(st->db, GET_OWNER, err) : -1;
+    bool ok;
 
     if (got != 1)
         return (rg_stored)got;
     copy_text(st->db, GET_OWNER, 0, owner, sizeof owner);
     copy_text(st->db, GET_OWNER, 1, id, sizeof id);
     rg_db_reset(st->db, GET_OWNER);
-    snprintf(name, sizeof name, "%s_output.jsonl", id);
-    if (!put_answers(st, owner, name, batch, RG_LINE_COMPLETED, output, err))
-        return RG_STORE_FAILED;
-    snprintf(name, sizeof name, "%s_error.jsonl", id);
-    if (!put_answers(st, owner, name, batch, RG_LINE_FAILED, error, err))
-        return RG_STORE_FAILED;
-    if (!rg_db_query(st->db, REMOVE_LINES, err, "ii", batch, (int64_t)RG_LINE_PENDING) ||
-        !rg_db_run(st->db, REMOVE_LINES, NULL, err) ||
-        !rg_db_query(st->db, END_BATCH, err, "iiitt", batch, (int64_t)state, rg_wall_s(), output, error))
+    if (!strncmp(id, "msgbatch_", 9))
+        ok = rg_db_query(st->db, FILL_LINES, err, "it", batch, state == RG_BATCH_EXPIRED ? "expired" : "canceled") &&
+             rg_db_run(st->db, FILL_LINES, NULL, err);
+    else
+        ok = make_files(st, batch, owner, id, output, error, err);
+    if (!ok || !rg_db_query(st->db, END_BATCH, err, "iiitt", batch, (int64_t)state, rg_wall_s(), output, error))
         return RG_STORE_FAILED;
     return change_one(st, END_BATCH, err);
+}
+
+static bool run_for(rg_batch_store *st, int q, int64_t key, rg_error *err)
+{
+    return rg_db_query(st->db, q, err, "i", key) && rg_db_run(st->db, q, NULL, err);
+}
+
+static rg_stored remove_batch(rg_batch_store *st, const char *owner, const char *id, rg_error *err)
+{
+    rg_batch_record b;
+    rg_stored got = rg_store_batch(st, owner, id, &b, err);
+
+    if (got != RG_STORE_DONE)
+        return got;
+    rg_db_reset(st->db, GET_BATCH);
+    if (b.state < RG_BATCH_COMPLETED)
+        return RG_STORE_IN_USE;
+    return run_for(st, REMOVE_ANSWERS, b.key, err) && run_for(st, REMOVE_CHUNKS, b.input, err) &&
+                   run_for(st, REMOVE_FILE, b.input, err) && run_for(st, REMOVE_BATCH, b.key, err)
+               ? RG_STORE_DONE
+               : RG_STORE_FAILED;
+}
+
+rg_stored rg_store_remove_batch(rg_batch_store *st, const char *owner, const char *id, rg_error *err)
+{
+    if (!rg_store_enter(st, err))
+        return RG_STORE_FAILED;
+    return rg_store_leave(st, remove_batch(st, owner, id, err), err);
 }
 
 rg_stored rg_store_end_batch(rg_batch_store *st, int64_t batch, rg_batch_state state, rg_error *err)

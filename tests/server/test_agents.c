@@ -329,6 +329,174 @@ static void found_tools_can_be_called(void **state)
             "[{\"type\":\"function_call\",\"name\":\"mail\"}]", NULL);
 }
 
+/* ---- Claude Code ------------------------------------------------------------------------------------------------- */
+
+/* The prompt of this request of Anthropic's API is that of these messages of chat completions. */
+static void messages_read_as(const char *members, const char *messages, const char *warns)
+{
+    char body[4000];
+
+    snprintf(body, sizeof body, "{\"messages\":%s}", messages);
+    json_t *want = test_web_json(t.port, "/apply-template", body, 200);
+    snprintf(body, sizeof body, "{\"max_tokens\":9,%s}", members);
+    test_reply r = test_web_ask(t.port, "POST", "/v1/messages/count_tokens",
+                                "anthropic-version: 2023-06-01\r\nanthropic-beta: a-thing-of-2030,b\r\n", body);
+    json_t *got = test_reply_json(&r);
+    const char *warning = test_reply_header(&r, "X-Ridge-Warning");
+    if (r.status != 200 || json_integer_value(json_object_get(got, "input_tokens")) !=
+                               json_integer_value(json_object_get(want, "count")))
+        fail_msg("%s\n%s\n%s", members, r.body, json_string_value(json_object_get(want, "prompt")));
+    if (warns ? !warning || !strstr(warning, warns) : warning != NULL)
+        fail_msg("%s\nwarning: %s", members, warning ? warning : "none");
+    json_decref(got);
+    json_decref(want);
+    test_reply_free(&r);
+}
+
+#define SAID(blocks) "\"messages\":[{\"role\":\"user\",\"content\":[" blocks "]}]"
+#define AS_TEXT(text) "[{\"role\":\"user\",\"content\":\"" text "\"}]"
+
+static void blocks_of_every_type_are_read(void **state)
+{
+    static const struct {
+        const char *members, *messages, *warns;
+    } cases[] = {
+        { SAID("{\"type\":\"text\",\"text\":\"a\",\"cache_control\":{\"type\":\"ephemeral\"},\"citations\":[]}"), AS_TEXT("a"),
+          NULL },
+        { SAID("{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"media_type\":"
+               "\"image/png\",\"data\":\"AA\"}}"),
+          AS_TEXT("a\\n(One image was left out: this model reads text alone.)"), "image" },
+        { SAID("{\"type\":\"document\",\"title\":\"T\",\"source\":{\"type\":\"text\",\"media_type\":\"text/plain\",\"data\":"
+               "\"b\"}}"),
+          AS_TEXT("Title: T\\nb"), NULL },
+        { SAID("{\"type\":\"document\",\"source\":{\"type\":\"content\",\"content\":[{\"type\":\"text\",\"text\":\"b\"}]}}"),
+          AS_TEXT("b"), NULL },
+        { SAID("{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"media_type\":\"application/pdf\",\"data\":\"AA\"}}"),
+          AS_TEXT("(A document was left out: only its text could be read here, and it has none.)"), "document" },
+        { SAID("{\"type\":\"search_result\",\"source\":\"u\",\"title\":\"T\",\"content\":[{\"type\":\"text\",\"text\":\"c\"}]}"),
+          AS_TEXT("Title: T\\nSource: u\\nc"), NULL },
+        { SAID("{\"type\":\"a_block_of_2030\",\"x\":1},{\"type\":\"text\",\"text\":\"a\"}"),
+          AS_TEXT("(One part was left out: this model reads text alone.)\\na"), "part" },
+        { "\"messages\":[" ASKED ",{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":"
+          "\"\"},{\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"f\",\"input\":{}}]},{\"role\":\"user\",\"content\":[{\"type\":"
+          "\"tool_result\",\"tool_use_id\":\"c\",\"content\":[{\"type\":\"tool_reference\",\"tool_name\":\"mail\"}]}]}]",
+          "[" ASKED "," CALLED("f", "{}") "," GAVE("Tool: mail") "]", NULL },
+        { SAID("{\"type\":\"text\",\"text\":\"a\"}") ",\"mcp_servers\":[{\"type\":\"url\",\"url\":\"u\",\"name\":\"n\"}],"
+          "\"context_management\":{\"edits\":[]},\"a_field_of_2030\":{}",
+          AS_TEXT("a"), "mcp_servers" },
+    };
+
+    (void)state;
+    say("Ok.", "{" USER "}");
+    for (size_t i = 0; i < RG_LEN(cases); i++)
+        messages_read_as(cases[i].members, cases[i].messages, cases[i].warns);
+    test_server_stop(&t);
+}
+
+static void tools_of_the_client_are_offered(void **state)
+{
+    static const char body[] =
+        "{\"max_tokens\":99,\"messages\":[" ASKED "],\"tools\":[{\"type\":\"bash_20250124\",\"name\":\"bash\"},"
+        "{\"type\":\"text_editor_20250728\",\"name\":\"str_replace_based_edit_tool\"},{\"type\":\"memory_20250818\",\"name\":"
+        "\"memory\"},{\"type\":\"web_search_20250305\",\"name\":\"web_search\",\"max_uses\":5},{\"type\":"
+        "\"computer_20250124\",\"name\":\"computer\",\"display_width_px\":1},{\"name\":\"f\",\"input_schema\":{}}]}";
+    static const char *const out[] = { "web_search_20250305", "computer_20250124" };
+
+    (void)state;
+    say("Ok.", "{" USER ",\"tools\":[{\"type\":\"function\",\"name\":\"bash\"},{\"type\":\"function\",\"name\":"
+               "\"str_replace_based_edit_tool\"},{\"type\":\"function\",\"name\":\"memory\"},{\"type\":\"function\",\"name\":"
+               "\"f\"}]}"); /* a prompt of the same length */
+    test_reply r = test_web_ask(t.port, "POST", "/v1/messages", NULL, body);
+    const char *warning = test_reply_header(&r, "X-Ridge-Warning");
+    if (r.status != 200 || !strstr(r.body, "\"Ok.\""))
+        fail_msg("%s", r.body);
+    for (size_t i = 0; i < RG_LEN(out); i++)
+        assert_true(warning && strstr(warning, out[i]));
+    assert_null(strstr(warning, "bash"));
+    test_reply_free(&r);
+    test_server_stop(&t);
+}
+
+/* Blocks of an answer stand as the model wrote them, in streams too. */
+static void blocks_keep_their_order(void **state)
+{
+    static const char script[] = "<think>Hm.</think>One." CALL("f", "{\"a\": 1}") "Two.";
+    static const char want[] = "[{\"type\":\"thinking\",\"thinking\":\"Hm.\"},{\"type\":\"text\",\"text\":\"One.\"},{\"type\":"
+                               "\"tool_use\",\"name\":\"f\",\"input\":{\"a\":1}},{\"type\":\"text\",\"text\":\"Two.\"}]";
+    static const char body[] = "{\"max_tokens\":200,\"messages\":[" ASKED "],\"tools\":[{\"name\":\"f\",\"input_schema\":{}}]%s}";
+    static const char *const kinds[] = { "thinking", "text", "tool_use", "text" };
+    char text[600];
+    int at = 0;
+
+    (void)state;
+    say(script, "{" USER ",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]}");
+    snprintf(text, sizeof text, body, "");
+    json_t *v = test_web_json(t.port, "/v1/messages", text, 200);
+    must_have(json_object_get(v, "content"), want, "whole");
+    json_decref(v);
+    snprintf(text, sizeof text, body, ",\"stream\":true");
+    test_reply r = test_web_ask(t.port, "POST", "/v1/messages", NULL, text);
+    for (const char *s = r.body; (s = strstr(s, "\"content_block\":{\"type\":\"")); s++, at++)
+        assert_true(at < 4 && !strncmp(s + 25, kinds[at], strlen(kinds[at])));
+    assert_int_equal(at, 4);
+    test_reply_free(&r);
+    test_server_stop(&t);
+}
+
+/* A template that takes what the system says at first alone gets it as a part of the turn where it stands. */
+static void what_a_system_says_later_is_folded(void **state)
+{
+    actor a = { "{%- for m in messages %}{%- if m.role == 'system' and not loop.first %}{{ raise_exception('System first') }}"
+                "{%- endif %}[{{ m.role }}: {{ m.content }}]{%- endfor %}", "x", { "</s>" } };
+    static const struct {
+        const char *messages, *prompt;
+    } cases[] = {
+        { "{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"system\",\"content\":\"s\"}", "[user: a\n\ns]" },
+        { "{\"role\":\"system\",\"content\":\"r\"},{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
+          "\"a\"}", "[system: r\n\ns][user: a]" },
+        { "{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"system\",\"content\":"
+          "\"s\"},{\"role\":\"user\",\"content\":\"c\"}", "[user: a][assistant: b][user: s\n\nc]" },
+        { "{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"system\",\"content\":"
+          "\"s\"}", "[user: a][assistant: b][user: s]" },
+    };
+    char body[1000];
+
+    (void)state;
+    write_actor(&a, false, 1);
+    serve(&t, NULL);
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        snprintf(body, sizeof body, "{\"messages\":[%s]}", cases[i].messages);
+        json_t *v = test_web_json(t.port, "/apply-template", body, 200);
+        assert_string_equal(test_json_text(v, "prompt"), cases[i].prompt);
+        json_t *n = test_web_json(t.port, "/v1/messages/count_tokens", body, 200);
+        assert_true(json_equal(json_object_get(n, "input_tokens"), json_object_get(v, "count")));
+        json_decref(n);
+        json_decref(v);
+    }
+    test_server_stop(&t);
+}
+
+static void models_are_told_in_the_form_of_anthropic(void **state)
+{
+    static const char version[] = "anthropic-version: 2023-06-01\r\n";
+
+    (void)state;
+    say("Ok.", "{" USER "}");
+    test_reply r = test_web_ask(t.port, "GET", "/v1/models", version, NULL);
+    json_t *v = test_reply_json(&r);
+    must_have(v, "{\"data\":[{\"type\":\"model\",\"id\":\"tales\",\"display_name\":\"tales\"}],\"has_more\":false,"
+                 "\"first_id\":\"tales\",\"last_id\":\"tales\"}", r.body);
+    assert_int_equal(strlen(test_json_text(v, "data.0.created_at")), strlen("2026-01-01T00:00:00Z"));
+    json_decref(v);
+    test_reply_free(&r);
+    r = test_web_ask(t.port, "GET", "/v1/models/tales", version, NULL);
+    v = test_reply_json(&r);
+    must_have(v, "{\"type\":\"model\",\"id\":\"tales\"}", r.body);
+    json_decref(v);
+    test_reply_free(&r);
+    test_server_stop(&t);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +505,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(text_after_a_call_is_a_message_of_its_own),
         cmocka_unit_test(items_of_every_type_are_read),
         cmocka_unit_test(found_tools_can_be_called),
+        cmocka_unit_test(blocks_of_every_type_are_read),
+        cmocka_unit_test(tools_of_the_client_are_offered),
+        cmocka_unit_test(blocks_keep_their_order),
+        cmocka_unit_test(what_a_system_says_later_is_folded),
+        cmocka_unit_test(models_are_told_in_the_form_of_anthropic),
     };
 
     test_init(argc, argv);

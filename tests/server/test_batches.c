@@ -509,6 +509,115 @@ static void time_runs_out(void **state)
     free(lines);
 }
 
+/* ---- batches of messages ------------------------------------------------------------------------------------------ */
+
+static bool has_ended(const char *headers, const char *path)
+{
+    json_t *v = test_ask_json(t.port, "GET", path, headers, NULL, 200);
+    bool ended = !strcmp(test_text(v, "processing_status"), "ended");
+
+    json_decref(v);
+    return ended;
+}
+
+/* Created, got, listed, read, deleted; a request that is wrong has an error of its own. */
+static void messages_have_batches(void **state)
+{
+    static const char body[] =
+        "{\"requests\":[{\"custom_id\":\"one\",\"params\":{\"max_tokens\":4,\"stream\":true,\"messages\":[{\"role\":\"user\","
+        "\"content\":\"Hi\"}]}},{\"custom_id\":\"two\",\"params\":{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}}]}";
+    static const char *const bad[] = {
+        "{}",
+        "{\"requests\":[]}",
+        "{\"requests\":[{\"custom_id\":\"a b\",\"params\":{}}]}",
+        "{\"requests\":[{\"custom_id\":\"a\"}]}",
+        "{\"requests\":[{\"custom_id\":\"a\",\"params\":{}},{\"custom_id\":\"a\",\"params\":{}}]}",
+    };
+    char path[200], more[240], id[64];
+
+    (void)state;
+    start(true);
+    for (size_t i = 0; i < RG_LEN(bad); i++) {
+        json_t *v = test_ask_json(t.port, "POST", "/v1/messages/batches", ann, bad[i], 400);
+        assert_string_equal(test_text(json_object_get(v, "error"), "type"), "invalid_request_error");
+        json_decref(v);
+    }
+    json_t *v = test_ask_json(t.port, "POST", "/v1/messages/batches", ann, body, 200);
+    snprintf(id, sizeof id, "%s", test_text(v, "id"));
+    assert_int_equal(strncmp(id, "msgbatch_", 9), 0);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(v, "request_counts"), "processing")), 2);
+    json_decref(v);
+    snprintf(path, sizeof path, "/v1/messages/batches/%s", id);
+    TEST_UNTIL(has_ended(ann, path));
+    v = test_ask_json(t.port, "GET", path, ann, NULL, 200);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(v, "request_counts"), "succeeded")), 1);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(v, "request_counts"), "errored")), 1);
+    assert_non_null(strstr(test_text(v, "results_url"), id));
+    json_decref(v);
+    json_decref(test_ask_json(t.port, "GET", path, bob, NULL, 404));
+
+    snprintf(more, sizeof more, "%s/results", path);
+    test_reply r = test_web_ask(t.port, "GET", more, ann, NULL);
+    char *second = strchr(r.body, '\n');
+    json_t *one = json_loadb(r.body, (size_t)(second - r.body), 0, NULL), *two = json_loads(second + 1, 0, NULL);
+    assert_string_equal(test_text(one, "custom_id"), "one");
+    assert_string_equal(test_text(json_object_get(one, "result"), "type"), "succeeded");
+    assert_string_equal(test_text(json_object_get(json_object_get(one, "result"), "message"), "type"), "message");
+    assert_string_equal(test_text(two, "custom_id"), "two");
+    assert_string_equal(test_text(json_object_get(two, "result"), "type"), "errored");
+    assert_string_equal(test_text(json_object_get(json_object_get(two, "result"), "error"), "type"), "error");
+    json_decref(one);
+    json_decref(two);
+    test_reply_free(&r);
+
+    v = test_ask_json(t.port, "GET", "/v1/messages/batches?limit=5", ann, NULL, 200);
+    assert_int_equal(json_array_size(json_object_get(v, "data")), 1);
+    assert_string_equal(test_text(v, "first_id"), id);
+    json_decref(v);
+    v = test_ask_json(t.port, "GET", "/v1/batches", ann, NULL, 200); /* it is none of OpenAI's */
+    for (size_t i = 0; i < json_array_size(json_object_get(v, "data")); i++)
+        assert_string_not_equal(test_text(json_array_get(json_object_get(v, "data"), i), "id"), id);
+    json_decref(v);
+    v = test_ask_json(t.port, "DELETE", path, ann, NULL, 200);
+    assert_string_equal(test_text(v, "type"), "message_batch_deleted");
+    json_decref(v);
+    json_decref(test_ask_json(t.port, "GET", path, ann, NULL, 404));
+    test_server_stop(&t);
+}
+
+/* What did not run says so in the results. */
+static void cancelled_messages_have_results(void **state)
+{
+    rg_server_options o = test_server_options();
+    char path[200], more[240];
+    rg_error err = { 0 };
+
+    (void)state;
+    o.batch_dir = dir;
+    t.s = rg_server_open(&o, &err); /* and no model ever comes */
+    assert_ok(t.s, err);
+    t.port = test_port(t.s);
+    json_t *v = test_ask_json(t.port, "POST", "/v1/messages/batches", NULL,
+                              "{\"requests\":[{\"custom_id\":\"one\",\"params\":{}},{\"custom_id\":\"two\",\"params\":{}}]}", 200);
+    snprintf(path, sizeof path, "/v1/messages/batches/%s", test_text(v, "id"));
+    json_decref(v);
+    json_decref(test_ask_json(t.port, "DELETE", path, NULL, NULL, 400)); /* it has not ended */
+    snprintf(more, sizeof more, "%s/results", path);
+    json_decref(test_ask_json(t.port, "GET", more, NULL, NULL, 400));
+    snprintf(more, sizeof more, "%s/cancel", path);
+    json_decref(test_ask_json(t.port, "POST", more, NULL, "{}", 200));
+    TEST_UNTIL(has_ended(NULL, path));
+    v = test_ask_json(t.port, "GET", path, NULL, NULL, 200);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(v, "request_counts"), "canceled")), 2);
+    json_decref(v);
+    snprintf(more, sizeof more, "%s/results", path);
+    test_reply r = test_web_ask(t.port, "GET", more, NULL, NULL);
+    assert_string_equal(r.body, "{\"custom_id\":\"one\",\"result\":{\"type\":\"canceled\"}}\n"
+                                "{\"custom_id\":\"two\",\"result\":{\"type\":\"canceled\"}}\n");
+    test_reply_free(&r);
+    rg_server_close(t.s);
+}
+
 /* The wall clock is set forward or back by days, while the server runs and between two servers: nothing ends but by time that
  * really passes, of which a batch keeps what it had left. */
 static void setting_the_clock_ends_nothing(void **state)
@@ -652,7 +761,7 @@ int main(int argc, char **argv)
         TEST(content_comes_back),              TEST(lists_have_pages),        TEST(lines_that_are_no_requests),
         TEST(batches_that_are_refused),        TEST(lines_are_requests),      TEST(a_line_of_ten_megabytes),
         TEST(owners_see_their_own),            TEST(a_cancel_keeps_what_is_done), TEST(time_runs_out),
-        TEST(setting_the_clock_ends_nothing),
+        TEST(setting_the_clock_ends_nothing),  TEST(messages_have_batches),   TEST(cancelled_messages_have_results),
         TEST(lines_run_in_the_gaps),           TEST(an_end_and_a_start_go_on), TEST(scarce_memory_loses_nothing),
     };
 
