@@ -110,6 +110,14 @@ static bool put_hf(rg_ckpt_writer *w, const rg_entry *e, rg_error *err)
     return true;
 }
 
+/* A config may lie under another name than a folder's. */
+static bool is_config(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot && !strcmp(dot, ".json") && rg_path_look(path) == RG_PATH_FILE;
+}
+
 static bool put_all_hf(rg_ckpt_writer *w, const rg_checkpoint *from, bool (*skip)(const char *key), rg_error *err)
 {
     size_t n;
@@ -123,7 +131,8 @@ static bool put_all_hf(rg_ckpt_writer *w, const rg_checkpoint *from, bool (*skip
     w->source = rg_strdup(from->dir);
     if (!w->source)
         return rg_fail_memory(err, 64);
-    text = rg_checkpoint_side_file(from, "config.json", &n, err);
+    text = is_config(from->path) ? rg_file_slurp(from->path, RG_SIDE_CAP, &n, err)
+                                 : rg_checkpoint_side_file(from, "config.json", &n, err);
     if (!text)
         return (!err || err->code == RG_OK) && rg_fail(err, RG_E_INPUT, "%s: no config.json", from->path);
     w->config = rg_json_parse("config.json", text, n, err);

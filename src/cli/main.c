@@ -23,6 +23,7 @@
     COMMAND(render)                                                                                                    \
     COMMAND(logits)                                                                                                    \
     COMMAND(grad)                                                                                                      \
+    COMMAND(train)                                                                                                     \
     COMMAND(eval)                                                                                                      \
     COMMAND(quantize)                                                                                                  \
     COMMAND(shrink)                                                                                                    \

@@ -676,3 +676,76 @@ void rg_masters_weight(void *masters, const rg_weight *w, const float **values, 
     *values = l->w;
     *grad = l->frozen || l->how == CONSTANT ? NULL : l->g;
 }
+
+bool rg_masters_center(rg_masters *m, rg_error *err)
+{
+    for (int i = 0; i < m->model->weights.n; i++) {
+        const linked *l = &m->link[i];
+        rg_master *a = l->n_tensors == 1 ? &m->all[l->master[0]] : NULL;
+        float *zeros;
+
+        if (l->how != CHOSEN || !a || a->n_dims != 1 || a->n != l->n || a->w[0] != 1.0f)
+            continue;
+        zeros = read_coded(m, i, (coding){ ZEROS }, err);
+        if (!zeros)
+            return false;
+        for (size_t k = 0; zeros[0] == 1.0f && k < a->n; k++)
+            a->w[k] = 0;
+        rg_free(zeros);
+    }
+    return true;
+}
+
+bool rg_masters_is_plain_matrix(const rg_masters *m, int i)
+{
+    const rg_weight_set *set = &m->model->weights;
+    bool yes = false;
+
+    for (int k = 0; k < set->n; k++)
+        yes = yes || (set->all[k].placed && set->layer[k] >= 0 && m->link[k].how == SAME && m->link[k].n_tensors == 1 &&
+                      set->all[k].n_mats == 1 && m->all[i].n_dims == 2 && m->link[k].master[0] == i);
+    return yes;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+static bool write_master(rg_ckpt_writer *w, const rg_master *a, rg_type type, rg_error *err)
+{
+    const rg_format *fmt = rg_format_of(type);
+    void *coded = rg_array(a->n, (size_t)fmt->block_bytes);
+    const bool ok = coded || rg_fail_memory(err, a->n);
+
+    if (ok)
+        fmt->encode(a->w, (int64_t)a->n, coded);
+    const bool written = ok && rg_ckpt_write(w, coded, a->n * (size_t)fmt->block_bytes, err);
+    rg_free(coded);
+    return written;
+}
+
+/* What another engine would read the type of. */
+static bool put_type(rg_ckpt_writer *w, rg_type type, rg_error *err)
+{
+    const char *name = type == RG_BF16 ? "bfloat16" : type == RG_F16 ? "float16" : "float32";
+
+    return rg_ckpt_put_string(w, "torch_dtype", name, strlen(name), err);
+}
+
+static bool is_other_type(const char *key)
+{
+    return !strcmp(key, "dtype") || !strcmp(key, "quantization_config");
+}
+
+bool rg_masters_write(const rg_masters *m, const char *dir, rg_type type, rg_error *err)
+{
+    rg_ckpt_writer *w = rg_hf_create(dir, err);
+    bool ok = w && rg_ckpt_put_all(w, m->from, is_other_type, err) && put_type(w, type, err);
+
+    for (int i = 0; ok && i < m->n; i++)
+        ok = rg_ckpt_declare(w, m->all[i].name, type, m->all[i].n_dims, m->all[i].shape, err);
+    for (int i = 0; ok && i < m->n; i++)
+        ok = write_master(w, &m->all[i], type, err);
+    if (ok)
+        return rg_ckpt_commit(w, err);
+    rg_ckpt_abort(w);
+    return false;
+}

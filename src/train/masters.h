@@ -31,6 +31,15 @@ rg_master *rg_masters_at(rg_masters *m, int i);
 rg_master *rg_masters_find(rg_masters *m, const char *name); /* NULL: there is none */
 const rg_model *rg_masters_model(const rg_masters *m);
 
+/* True if master i is one matrix of a layer that is multiplied as it is stored. */
+bool rg_masters_is_plain_matrix(const rg_masters *m, int i);
+
+/* All masters as the tensors of a Hugging Face folder, of this type; the rest of it as the checkpoint has it. */
+bool rg_masters_write(const rg_masters *m, const char *dir, rg_type type, rg_error *err) RG_MUST_CHECK;
+
+/* Vectors of 1 become 0 where the model adds 1 to them (norms that are stored so). */
+bool rg_masters_center(rg_masters *m, rg_error *err) RG_MUST_CHECK;
+
 /* Masters were changed: give the model what they are now. */
 bool rg_masters_push(rg_masters *m, rg_error *err) RG_MUST_CHECK;
 /* All gradients become 0. */
