@@ -15,9 +15,10 @@
 #include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/sampling.h"
+#include "cli/serve_models.h"
 #include "server/server.h"
 
-enum { MAX_KEYS = 256, MAX_FILE = 1 << 20 };
+enum { MAX_KEYS = 256, MAX_FILE = 1 << 20, KEEP_ALIVE_S = 300 };
 
 static volatile sig_atomic_t n_signals, opening;
 
@@ -32,6 +33,10 @@ typedef struct serve_options {
     int32_t batch_rows, max_waiting_ids;
     float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, ping_s, watchdog_s, step_ms, pace, max_wait_s;
     bool share_prefixes, no_prefix_cache, verbose;
+    cli_served models;
+    size_t memory;
+    float keep_alive_s;
+    rg_host *host; /* of several models; NULL: there is one */
     const char *key[MAX_KEYS];
     float weight[MAX_KEYS];
     char *key_text, *cert, *tls_key; /* owned */
@@ -177,6 +182,19 @@ static void tell_progress(void *arg, const char *what, double done)
     cli_progress(o->quiet ? arg : NULL, what, done);
 }
 
+/* What requests that do not say get: the flags', and the checkpoint's for what these leave out. */
+static bool set_sampling(const serve_options *o, rg_server *s, const rg_engine *engine, rg_error *err)
+{
+    const bool fixed_seed = o->sampling.seed;
+    rg_info info = rg_engine_info(engine);
+    cli_sampling own = o->sampling;
+
+    if (!cli_sampling_finish(&own, &info.sampling, err))
+        return false;
+    rg_server_sampling(s, &own.s, fixed_seed);
+    return true;
+}
+
 static rg_engine *open_engine(serve_options *o, rg_server *s, const char *path, rg_error *err)
 {
     opening_for progress = { s, o->args.common.quiet };
@@ -193,6 +211,7 @@ static rg_engine *open_engine(serve_options *o, rg_server *s, const char *path, 
     e.static_batching = o->batching && !strcmp(o->batching, "static");
     e.progress = tell_progress;
     e.progress_arg = &progress;
+    e.host = o->host;
     rg_engine *engine = rg_open(path, &e, err);
     if (!engine)
         return NULL;
@@ -200,7 +219,10 @@ static rg_engine *open_engine(serve_options *o, rg_server *s, const char *path, 
     cli_warn_notes(&o->args.common, path, rg_engine_info(engine).notes);
     if (rg_engine_chat_problem(engine))
         rg_log(RG_LOG_WARN, "%s: chat is refused, since %s", path, rg_engine_chat_problem(engine));
-    return engine;
+    if (set_sampling(o, s, engine, err))
+        return engine;
+    rg_close(engine);
+    return NULL;
 }
 
 /* After the first signal: what runs may finish, new work is refused; then the rest is told that it is over. */
@@ -216,6 +238,16 @@ static void drain(rg_server *s, double most_s)
     from = rg_now_ns();
     while (n_signals < 2 && rg_seconds(from, rg_now_ns()) < grace_s)
         nap(0.05);
+}
+
+static void greet_models(const serve_options *o, const rg_server *s)
+{
+    printf("ridge: listening on %s\n", rg_server_url(s));
+    for (int32_t i = 0; i < o->models.n; i++)
+        printf("  model     %s%s\n", o->models.names[i], i ? "" : "  (for requests that name none)");
+    if (o->memory)
+        printf("  memory    %.1f GB for all of them (--memory)\n", (double)o->memory / 1e9);
+    printf("  Ctrl-C ends it\n");
 }
 
 /* Where it is, and what can be done there. */
@@ -248,52 +280,78 @@ static void greet(const serve_options *o, const rg_server *s, const rg_engine *e
     printf("  Ctrl-C ends it\n");
 }
 
-/* What requests that do not say get: the flags', and the checkpoint's for what these leave out. */
-static bool set_sampling(serve_options *o, rg_server *s, const rg_engine *engine, rg_error *err)
+/* Until a signal, and then what runs to its end. */
+static void wait_for_signals(const serve_options *o, rg_server *s)
 {
-    const bool fixed_seed = o->sampling.seed;
-    rg_info info = rg_engine_info(engine);
+    opening = false;
+    rg_log(RG_LOG_INFO, "serve: listening on %s", rg_server_url(s));
+    cli_flush(NULL);
+    while (!n_signals)
+        nap(0.1);
+    if (!o->args.common.quiet)
+        printf("\nridge: ending; what runs may finish for %g s, a second signal stops it\n", (double)o->drain_s);
+    cli_flush(NULL);
+    drain(s, (double)o->drain_s);
+}
 
-    if (!cli_sampling_finish(&o->sampling, &info.sampling, err))
-        return false;
-    rg_server_sampling(s, &o->sampling.s, fixed_seed);
-    return true;
+static void close_server(rg_server *s)
+{
+    bool faulted = s && rg_server_faulted(s);
+
+    opening = false;
+    rg_server_close(s);
+    if (faulted || n_signals > 1) { /* without waiting for a step that may never end */
+        fflush(NULL);
+        _exit(faulted ? EXIT_FAILED : EXIT_DONE);
+    }
 }
 
 static bool serve(serve_options *o, const char *path, rg_error *err)
 {
     rg_server *s = rg_server_open(&o->s, err); /* from here on it answers, if only that it is loading */
     rg_engine *engine = s ? open_engine(o, s, path, err) : NULL;
-    bool faulted;
 
-    opening = false;
-    if (engine && !set_sampling(o, s, engine, err)) {
-        rg_close(engine);
-        engine = NULL;
-    }
     if (engine) {
         rg_server_ready(s, engine);
-        rg_log(RG_LOG_INFO, "serve: listening on %s", rg_server_url(s));
         if (!o->args.common.quiet)
             greet(o, s, engine);
-        cli_flush(NULL);
-        while (!n_signals)
-            nap(0.1);
-        if (!o->args.common.quiet)
-            printf("\nridge: ending; what runs may finish for %g s, a second signal stops it\n", (double)o->drain_s);
-        cli_flush(NULL);
-        drain(s, (double)o->drain_s);
+        wait_for_signals(o, s);
     }
-    faulted = s && rg_server_faulted(s);
-    rg_server_close(s);
-    if (faulted || n_signals > 1) { /* without waiting for a step that may never end */
-        fflush(NULL);
-        _exit(faulted ? EXIT_FAILED : EXIT_DONE);
-    }
+    close_server(s);
     if (engine)
         rg_engine_check(engine); /* everything is back where it belongs */
     rg_close(engine);
     return engine != NULL;
+}
+
+static rg_engine *open_listed(void *arg, const char *path, rg_server *s, rg_error *err)
+{
+    return open_engine(arg, s, path, err);
+}
+
+/* Four fifths of what is free, so that a machine's other work has room. */
+static size_t default_memory(void)
+{
+    return rg_memory_free() / 5 * 4;
+}
+
+static bool serve_several(serve_options *o, rg_error *err)
+{
+    const rg_server_models models = { .open = open_listed, .arg = o, .keep_alive_s = (double)o->keep_alive_s };
+
+    o->memory = o->memory ? o->memory : default_memory();
+    o->host = rg_host_open(&(rg_host_options){ .n_threads = o->args.common.threads, .memory_bytes = o->memory }, err);
+    rg_server *s = o->host ? rg_server_open(&o->s, err) : NULL;
+    bool ok = s && rg_server_serve_models(s, &models, (const char *const *)o->models.names,
+                                          (const char *const *)o->models.paths, o->models.n, err);
+    if (ok) {
+        if (!o->args.common.quiet)
+            greet_models(o, s);
+        wait_for_signals(o, s);
+    }
+    close_server(s);
+    rg_host_close(o->host);
+    return ok;
 }
 
 extern const cli_command cli_serve;
@@ -372,10 +430,33 @@ static void warn_of_strangers(const serve_options *o)
                    o->hosts.item[i]);
 }
 
+/* The model that is named, or the shipped one, and its name; or all of a folder. */
+static bool choose_models(serve_options *o, rg_library_model *found, rg_error *err)
+{
+    const char *named = o->args.n_positional ? o->args.positional[0] : NULL;
+
+    if (!o->models.folder && (o->memory || o->keep_alive_s != KEEP_ALIVE_S))
+        return rg_fail(err, RG_E_USAGE, "serve: --memory and --keep-alive are for --models");
+    if (named || !o->models.folder) {
+        if (!cli_find(named, found, err))
+            return false;
+        name_model(o, found);
+    }
+    if (!o->models.folder)
+        return true;
+    if (o->engine.loras.n || o->aliases.n)
+        return rg_fail(err, RG_E_USAGE, "serve: --lora and --alias are for one model, not for --models");
+    if (!cli_served_read(&o->models, named ? found->path : NULL, o->s.model, err))
+        return false;
+    o->s.model = o->models.names[0];
+    return true;
+}
+
 static int run(int argc, char **argv)
 {
     static serve_options o = { .drain_s = 30, .request_s = 3600, .queue_s = 600, .idle_s = 120, .header_s = 15,
-                               .body_s = 60, .write_s = 300, .ping_s = 5, .watchdog_s = 30, .step_ms = 250, .pace = 2 };
+                               .body_s = 60, .write_s = 300, .ping_s = 5, .watchdog_s = 30, .step_ms = 250, .pace = 2,
+                               .keep_alive_s = KEEP_ALIVE_S };
     o.s = rg_server_options_default();
     o.s.model = NULL;
     const cli_option options[] = {
@@ -385,6 +466,11 @@ static int run(int argc, char **argv)
         { "--model-name", CLI_STRING, &o.s.model, "NAME", "what clients call the model (default: its file's name)" },
         { "--alias", CLI_STRINGS, &o.aliases, "NAME", "another name of the model (repeatable)" },
         { "--strict-model", CLI_FLAG, &o.s.strict_model, NULL, "requests that name another model are refused" },
+        { "--models", CLI_STRING, &o.models.folder, "DIR",
+          "every model of this folder, opened when it is asked for" },
+        { "--keep-alive", CLI_FLOAT, &o.keep_alive_s, "S",
+          "of --models: one that answers nothing is closed after so long (default 300; -1: never)", -1, 1e9 },
+        { "--memory", CLI_BYTES, &o.memory, "BYTES", "of --models: for all of them (default: 4/5 of what is free)" },
         { "--api-key", CLI_STRINGS, &o.keys, "KEY", "only who knows a key may ask (repeatable)" },
         { "--api-key-file", CLI_STRING, &o.key_file, "FILE",
           "keys, one per line; \"weight=3\" behind one: three times the share of others" },
@@ -444,19 +530,18 @@ static int run(int argc, char **argv)
     if (o.args.common.json)
         return cli_usage("serve has no --json: it answers over HTTP");
     take_times(&o);
-    bool ok = set_log(&o, &err) &&
-              cli_find(o.args.n_positional ? o.args.positional[0] : NULL, &found, &err) &&
-              take_places(&o, &err) && read_files(&o, &err);
+    bool ok = set_log(&o, &err) && choose_models(&o, &found, &err) && take_places(&o, &err) &&
+              read_files(&o, &err);
     if (ok) {
         warn_of_strangers(&o);
-        name_model(&o, &found);
         ok = read_loras(&o, &err);
     }
     if (ok) {
         opening = true;
         catch_signals();
-        ok = serve(&o, found.path, &err);
+        ok = o.models.folder ? serve_several(&o, &err) : serve(&o, found.path, &err);
     }
+    cli_served_fini(&o.models);
     rg_free(o.key_text);
     rg_free(o.cert);
     rg_free(o.tls_key);

@@ -360,6 +360,39 @@ static void the_log_is_json(void **state)
     command_refuses("serve /nonexistent", 1, "/nonexistent");
 }
 
+/* MODEL, with the models of a folder beside it; the folder's own copy of MODEL is no second one. */
+static void a_folder_of_models_is_served(void **state)
+{
+    static const char *const more[] = { "--models", RG_SOURCE_DIR "/models", "--kv-memory", "8M", "--memory", "400M", NULL };
+    static const char *const names[] = { "tales-1m", "tales-7m" };
+    process p;
+    char body[200], want[100];
+
+    (void)state;
+    start(&p, more);
+    test_reply r = test_web_ask(p.port, "GET", "/v1/models", NULL, NULL);
+    for (size_t i = 0; i < RG_LEN(names); i++) {
+        snprintf(want, sizeof want, "\"id\":\"%s\"", names[i]);
+        char *at = strstr(r.body, want);
+        assert_non_null(at);
+        assert_null(strstr(at + 1, want));
+    }
+    test_reply_free(&r);
+    for (size_t i = 0; i < RG_LEN(names); i++) {
+        snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"Once\",\"max_tokens\":3}", names[i]);
+        r = test_web_ask(p.port, "POST", "/v1/completions", NULL, body);
+        snprintf(want, sizeof want, "\"model\":\"%s\"", names[i]);
+        assert_true(r.status == 200 && strstr(r.body, want));
+        test_reply_free(&r);
+    }
+    kill(p.pid, SIGTERM);
+    assert_int_equal(ended(&p, WATCHDOG_S), 0);
+    command_refuses("serve tales-1m --models /nonexistent", 1, "there is no such folder");
+    command_refuses("serve --models " RG_SOURCE_DIR "/docs", 1, "there is no model in it");
+    command_refuses("serve tales-1m --memory 1G", 2, "are for --models");
+    command_refuses("serve tales-1m --models " RG_SOURCE_DIR "/models --alias a", 2, "for one model");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +405,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(keys_have_weights),
         cmocka_unit_test(weights_are_numbers),
         cmocka_unit_test(the_log_is_json),
+        cmocka_unit_test(a_folder_of_models_is_served),
     };
 
     test_init(argc, argv);
