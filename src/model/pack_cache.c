@@ -186,7 +186,9 @@ static bool read_vector(const reading *r, int i, rg_error *err)
         return false;
     float *vec = rg_alloc(bytes);
     r->set->all[i].vec = vec;
-    return vec ? rg_pack_file_read(r->file, i, 0, vec, err) : rg_fail_memory(err, bytes);
+    if (!vec)
+        return rg_fail_memory(err, bytes);
+    return rg_pack_file_read(r->file, i, 0, vec, err) && rg_weights_place_vector(r->set, i, err);
 }
 
 /* Where a matrix's image stands in the file. */

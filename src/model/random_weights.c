@@ -68,7 +68,7 @@ bool rg_weights_random(rg_weight_set *s, int i, const rg_config *c, rg_error *er
     bool embeds = spec->role == W_EMBED_TOKENS;
 
     if (rg_spec_is_vector(spec))
-        return fill_vector(w, spec, c, s->layer[i], &rng, err);
+        return fill_vector(w, spec, c, s->layer[i], &rng, err) && rg_weights_place_vector(s, i, err);
     if (!rg_format_of(w->type)->encode)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: random weights cannot be of type %s", w->name,
                        rg_format_of(w->type)->name);

@@ -388,6 +388,20 @@ static bool check_numbers(const rg_placed *p, const rg_weight *w, rg_error *err)
     return ok;
 }
 
+bool rg_weights_place_vector(rg_weight_set *s, int i, rg_error *err)
+{
+    rg_weight *w = &s->all[i];
+    const rg_placing what = { .type = RG_F32, .n_mats = 1, .rows = 1, .cols = n_values(w), .vector = true };
+
+    if (s->backend->reads_host)
+        return true;
+    if (!w->placed_vec)
+        w->placed_vec = s->backend->weight_new(s->backend, &what, err);
+    if (w->placed_vec)
+        s->backend->weight_put((rg_placed *)(uintptr_t)w->placed_vec, 0, 0, w->vec); /* const: for those who read it */
+    return w->placed_vec;
+}
+
 static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     rg_weight *w = &set->all[i];
@@ -399,7 +413,7 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
         return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(ckpt), w->name);
     if (rg_spec_is_vector(set->spec[i])) {
         w->vec = rg_origin_vector(&s, n_values(w), err);
-        return w->vec;
+        return w->vec && rg_weights_place_vector(set, i, err);
     }
     rg_placed *p = set->placed[i] = place(set, w, w->n_mats, err); /* freed with the set */
     if (!p || !put_mats(p, &s, w, 0, w->n_mats, err) || (w->wide && !check_numbers(p, w, err)))
@@ -507,7 +521,7 @@ static bool derive_one(rg_weight_set *set, int i, const rg_config *c, rg_error *
     for (int k = 0; k < set->n; k++)
         if (set->layer[k] == set->layer[i])
             of_layer[set->spec[k]->role] = &set->all[k];
-    return set->spec[i]->derive(c, set->layer[i], of_layer, values, err);
+    return set->spec[i]->derive(c, set->layer[i], of_layer, values, err) && rg_weights_place_vector(set, i, err);
 }
 
 /* Those that a checkpoint has, and then those that are made from them. */
@@ -605,8 +619,10 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
 static void unbind_one(rg_weight_set *s, int i)
 {
     rg_free((void *)(uintptr_t)s->all[i].vec);
+    rg_placed_free((rg_placed *)(uintptr_t)s->all[i].placed_vec);
     rg_placed_free(s->placed[i]);
     s->placed[i] = NULL;
+    s->all[i].placed_vec = NULL;
     s->settled[i] = s->all[i].type;
     s->all[i].vec = NULL;
     s->all[i].placed = NULL;

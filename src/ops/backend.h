@@ -109,6 +109,7 @@ typedef enum rg_arithmetic {
 struct rg_backend {
     const char *name;    /* as --isa has it: "ref", ... */
     const void *kernels; /* the back end's own */
+    bool reads_host;     /* its operations read the host's memory: vectors (rg_weight.vec) are not placed besides */
 
     /* True if it has a fast recipe for weights of this type. */
     bool (*is_fast)(const rg_backend *b, rg_type weights);
@@ -138,8 +139,8 @@ struct rg_backend {
     void (*submit)(rg_lane *lane, const rg_step *step);
     void (*wait)(rg_lane *lane);
 
-    /* Weights.  Place what is described, all of it zeros.  NULL and *err: the format is none of matrices, rows are no
-     * whole blocks of it, or there is no memory. */
+    /* Weights.  Place what is described, all of it zeros; vectors only where reads_host is false.  NULL and *err: the
+     * format is none of matrices, rows are no whole blocks of it, or there is no memory. */
     rg_placed *(*weight_new)(const rg_backend *b, const rg_placing *what, rg_error *err);
     void (*weight_free)(rg_placed *w);
     /* Put one row, as the file has it: cols values of w->type, in the matrix's order of columns.  Different

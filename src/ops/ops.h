@@ -45,6 +45,7 @@ typedef struct rg_weight {
     int64_t n_mats, rows, cols; /* stacked matrices of [rows, cols]; a vector is [1, 1, n] */
     const rg_placed *placed;    /* a matrix, bound; else NULL */
     const float *vec;           /* a vector or small table in f32, bound; else NULL */
+    const rg_placed *placed_vec; /* its copy in a back end that does not read the host's memory; else NULL */
     int split;                  /* 0 none, 1 rows, 2 columns over ranks */
     float threshold;            /* values of an input of this magnitude or less count as 0 in a product; 0: all count */
     int order;                  /* of its columns, by number: equal ones are of equal orders; 0: they are in order */

@@ -16,6 +16,7 @@ typedef struct rg_placing {
     int64_t n_mats, rows, cols;
     bool ordered; /* each matrix has an order of columns; at first that of the columns */
     bool wide;    /* columns that meet zeros are to be skipped where the back end can: a wish; not of ordered ones */
+    bool vector;  /* one row of f32 that is read value by value, as operations read vectors and small tables */
 } rg_placing;
 
 /* A weight that was placed.  The back end's own struct begins with this; it belongs to who placed it (rg_placed_free).

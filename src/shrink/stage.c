@@ -671,8 +671,10 @@ void rg_stage_put(rg_stage *s, const rg_weight *w, int64_t mat, const float *fro
 
 void rg_stage_put_vector(rg_stage *s, const rg_weight *w, const float *from)
 {
-    (void)s;
+    rg_weight_set *set = &s->model->weights;
+
     memcpy((void *)(uintptr_t)w->vec, from, (size_t)w->cols * sizeof *from);
+    RG_ASSERT(rg_weights_place_vector(set, (int)(w - set->all), NULL));
 }
 
 void rg_stage_set_threshold(rg_stage *s, const rg_weight *w, float t)

@@ -477,11 +477,6 @@ static void crossings(run *r)
     n_ways++;
 }
 
-static bool is_slow(const rg_backend *backend)
-{
-    return backend == rg_backend_nth(0) && rg_backend_nth(1);
-}
-
 /* Memory for fewer sequences than will live, so that blocks are evicted and taken dirty: of the groups that grow, what
  * two and a half need; of the others, what the runner wants at least. */
 static size_t tight_memory(const world *w)
@@ -505,7 +500,7 @@ static void ways(const world *w, const rg_backend *backend, int n_threads, int n
                 .isa = backend->name,
                 .n_threads = n_threads,
                 .n_wanted = n,
-                .slow = is_slow(backend),
+                .slow = test_is_slow(backend),
                 .plans = calloc(MAX_LIVES, sizeof(plan)),
                 .g = { .seed = test_seed * 1000003 + (uint64_t)n_threads * 31 + (uint64_t)backend->name[3] +
                                strlen(backend->name) } };
@@ -653,7 +648,7 @@ static void world_of(const char *name, const char *path, const char *kv, bool ex
         for (int threads = 1; threads <= 2; threads++) {
             if (!gates(i, threads, len, n))
                 continue;
-            if (!is_slow(test_backend(i)))
+            if (!test_is_slow(test_backend(i)))
                 ways(&w, test_backend(i), threads, test_scale(n));
             else if (len < 400 && test_scale(2) > 1) /* none where cases are saved */
                 ways(&w, test_backend(i), threads, test_scale(w.vocab < 100 || !test_all() ? 1 : 2));

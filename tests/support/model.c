@@ -142,6 +142,11 @@ const rg_backend *test_backend(int i)
     return NULL;
 }
 
+bool test_is_slow(const rg_backend *b)
+{
+    return (b == rg_backend_nth(0) && rg_backend_nth(1)) || !strcmp(b->name, "far");
+}
+
 void test_model_open(test_model *t, const char *path, const char *kv_type)
 {
     rg_error err = { 0 };

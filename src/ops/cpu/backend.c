@@ -81,6 +81,7 @@ static void build(void)
         RG_ASSERT(n_backends < MOST);
         backends[n_backends++] = (rg_backend){ .name = k->isa,
                                                .kernels = k,
+                                               .reads_host = true,
                                                .is_fast = is_fast,
                                                .state_new = rg_cpu_state_new,
                                                .state_free = rg_cpu_state_free,
