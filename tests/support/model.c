@@ -149,11 +149,17 @@ bool test_is_slow(const rg_backend *b)
 
 void test_model_open(test_model *t, const char *path, const char *kv_type)
 {
+    test_model_open_on(t, path, kv_type, NULL);
+}
+
+void test_model_open_on(test_model *t, const char *path, const char *kv_type, const rg_backend *backend)
+{
+    const rg_model_options o = { .kv_type = kv_type, .max_draft = RG_MAX_DRAFT, .backend = backend };
     rg_error err = { 0 };
 
     t->ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
     assert_ok(t->ckpt, err);
-    t->m = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = kv_type, .max_draft = RG_MAX_DRAFT }, &err);
+    t->m = rg_model_open(t->ckpt, &o, &err);
     assert_ok(t->m, err);
 }
 

@@ -38,8 +38,9 @@ typedef struct test_model {
     rg_model *m;
 } test_model;
 
-/* With room for drafts. */
+/* With room for drafts.  backend: the one that is to compute with it, where it does not share the processor's memory. */
 void test_model_open(test_model *t, const char *path, const char *kv_type);
+void test_model_open_on(test_model *t, const char *path, const char *kv_type, const rg_backend *backend);
 void test_model_close(test_model *t);
 
 typedef struct test_rig {

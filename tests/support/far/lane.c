@@ -54,7 +54,7 @@ static void put_head(lane *l, rg_fwd *f, far_item item)
 static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     lane *l = lane_of(self);
-    far_codec c = { .wire = &l->wire, .f = f, .batch = f->batch, .owner = l->base.backend,
+    far_codec c = { .wire = &l->wire, .f = f, .batch = f->batch, .owner = far_backend(),
                     .constant = far_constant };
 
     far_note_op(op->kind);
