@@ -60,8 +60,8 @@ rg_placed *rg_weights_place_mat(const rg_weight_set *s, int i, int64_t mat, cons
                                 const rg_checkpoint *ckpt, rg_error *err);
 /* Weight i becomes `with`, which is the set's from now on, and of its type; what it was is freed. */
 void rg_weights_replace(rg_weight_set *s, int i, rg_placed *with);
-/* Weight i is a vector whose values (vec) are new: give them to a back end that cannot read them there.  Cannot fail where
- * it was given them before. */
+/* Weight i is a vector whose values (vec) are new: give them to a back end that cannot read them there.  Cannot fail
+ * where it was given them before. */
 bool rg_weights_place_vector(rg_weight_set *s, int i, rg_error *err);
 /* True if weight i holds experts, and they are apart. */
 bool rg_weights_is_apart(const rg_weight_set *s, int i);
