@@ -20,6 +20,7 @@
     COMMAND(plan)                                                                                                      \
     COMMAND(inspect)                                                                                                   \
     COMMAND(tokenize)                                                                                                  \
+    COMMAND(tokenizer)                                                                                                 \
     COMMAND(render)                                                                                                    \
     COMMAND(logits)                                                                                                    \
     COMMAND(grad)                                                                                                      \
