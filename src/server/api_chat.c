@@ -94,7 +94,7 @@ static void start(rg_call *c, rg_buf *out)
     for (int32_t i = 0; i < c->n_choices; i++) {
         open_delta(c, &c->choices[i], out);
         rg_out_text(out, "role", "assistant");
-        rg_out_text(out, "content", rg_exchange_is(c->x, RG_ROUTE_NATIVE) ? NULL : "");
+        rg_out_null(out, "content");
         close_delta(c, &c->choices[i], out, false);
     }
 }

@@ -126,6 +126,8 @@ const char *rg_name_tenant(int tenant, char *to);
 void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e);
 /* True if the exchange's endpoint has this flag of rg_route_flags. */
 bool rg_exchange_is(const rg_exchange *x, unsigned flag);
+/* The i-th status with which requests may be refused; 0: there are not so many. */
+int rg_error_status(int i);
 /* The error object that e is in the shape of the exchange's endpoint. */
 void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e);
 void rg_reply_json(rg_server *s, rg_exchange *x, rg_buf *body);

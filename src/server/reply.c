@@ -35,6 +35,14 @@ static const struct status_words {
     { 505, "invalid_request_error", "invalid_request_error" },
 };
 
+int rg_error_status(int i)
+{
+    static const int others[] = { 500, 502, 507 }; /* whose type is the usual one */
+    const int n = (int)RG_LEN(status_words);
+
+    return i < n ? status_words[i].status : i - n < (int)RG_LEN(others) ? others[i - n] : 0;
+}
+
 bool rg_exchange_is(const rg_exchange *x, unsigned flag)
 {
     int route = rg_exchange_notes((rg_exchange *)(uintptr_t)x)->route;

@@ -35,12 +35,23 @@ rg_server_options rg_server_options_default(void)
 
 /* ---- admission --------------------------------------------------------------------------------------------------- */
 
-/* The route of this path, or -1; *allowed: the path is there, for another method. */
-static int find_route(const char *method, const char *path, const char **allowed)
+enum { ALLOW_ROOM = 64 };
+
+/* Add a method to a list with commas. */
+static void add_method(char list[ALLOW_ROOM], const char *method)
+{
+    size_t n = strlen(list);
+
+    if (!strstr(list, method))
+        snprintf(list + n, ALLOW_ROOM - n, "%s%s", n ? ", " : "", method);
+}
+
+/* The route of this path, or -1; allowed: the methods that the path has, if it is there for others. */
+static int find_route(const char *method, const char *path, char allowed[ALLOW_ROOM])
 {
     bool head = !strcmp(method, "HEAD");
 
-    *allowed = NULL;
+    allowed[0] = 0;
     for (int i = 0; i < rg_n_routes; i++) {
         const rg_route *r = &rg_routes[i];
         size_t n = strlen(r->path);
@@ -48,7 +59,9 @@ static int find_route(const char *method, const char *path, const char **allowed
             continue;
         if (!strcmp(r->method, head ? "GET" : method))
             return i;
-        *allowed = r->method;
+        add_method(allowed, r->method);
+        if (!strcmp(r->method, "GET"))
+            add_method(allowed, "HEAD");
     }
     return -1;
 }
@@ -142,14 +155,15 @@ static void set_headers(rg_exchange *x)
 static void head(void *arg, rg_exchange *x)
 {
     rg_server *s = arg;
-    const char *method = rg_exchange_method(x), *allowed;
+    const char *method = rg_exchange_method(x);
+    char allowed[ALLOW_ROOM];
     rg_exchange_note *n = rg_exchange_notes(x);
     rg_refusal e = { 0 };
     bool ok;
 
     set_headers(x);
     rg_origins_tell(s, x);
-    n->route = find_route(method, rg_exchange_path(x), &allowed);
+    n->route = find_route(method, rg_exchange_path(x), allowed);
     unsigned flags = n->route >= 0 ? rg_routes[n->route].flags : 0;
     ok = check_fault(x, &e) && rg_origins_check(s, x, &e);
     if (ok && !strcmp(method, "OPTIONS")) {
@@ -158,9 +172,9 @@ static void head(void *arg, rg_exchange *x)
     }
     ok = ok && (flags & RG_ROUTE_OPEN || check_key(s, x, &e));
     if (ok && n->route < 0) {
-        if (allowed)
+        if (*allowed)
             rg_exchange_set(x, "Allow", allowed);
-        ok = allowed ? rg_refuse(&e, 405, "method_not_allowed", NULL, "This path does not have that method.")
+        ok = *allowed ? rg_refuse(&e, 405, "method_not_allowed", NULL, "This path does not have that method.")
                      : rg_refuse(&e, 404, "not_found", NULL, "There is nothing at this path.");
     }
     if (!ok || !check_state(s, n, flags, &e))
