@@ -104,29 +104,44 @@ static void write_range(rg_buf *b, const char *type, double min, double max)
     }
 }
 
+static const char *type_of(kind k)
+{
+    return k == BOOL ? "boolean" : k == STR ? "string" : k == NUM ? "number" : "integer";
+}
+
+/* A value within the range, or one of those that ask for nothing. */
+static void write_either(rg_buf *b, const field *f)
+{
+    rg_out_open(b, "anyOf", '[');
+    rg_out_open(b, NULL, '{');
+    write_idle(b, f);
+    rg_out_close(b, '}');
+    rg_out_open(b, NULL, '{');
+    write_range(b, type_of(f->kind), f->kind == LIMIT ? -1 : f->min, f->max);
+    rg_out_close(b, '}');
+    rg_out_close(b, ']');
+}
+
 static void write_field(rg_buf *b, const field *f)
 {
-    bool range = f->kind == INT || f->kind == LIMIT || f->kind == NUM || f->kind == BOOL || f->kind == STR;
-
     rg_out_open(b, f->name, '{');
-    if (range && f->words)
-        rg_out_open(b, "anyOf", '['), rg_out_open(b, NULL, '{'), write_idle(b, f), rg_out_close(b, '}'),
-            rg_out_open(b, NULL, '{');
-    if (range)
-        write_range(b,
-                    f->kind == BOOL  ? "boolean"
-                    : f->kind == STR ? "string"
-                    : f->kind == NUM ? "number"
-                                     : "integer",
-                    f->kind == LIMIT ? -1 : f->min, f->max);
-    if (range && f->words)
-        rg_out_close(b, '}'), rg_out_close(b, ']');
-    if (f->kind == WORD)
+    switch (f->kind) {
+    case WORD:
         write_words(b, f);
-    if (f->kind == OFF)
+        break;
+    case OFF:
         write_idle(b, f);
-    if (f->kind == OFF)
         rg_out_text(b, "description", "Known and not supported: these values ask for nothing.");
+        break;
+    case ANY:
+    case OWN:
+        break;
+    default:
+        if (f->words)
+            write_either(b, f);
+        else
+            write_range(b, type_of(f->kind), f->kind == LIMIT ? -1 : f->min, f->max);
+    }
     rg_out_close(b, '}');
 }
 
@@ -179,12 +194,12 @@ static void write_body(rg_buf *b, const rg_route *r, const doc *d)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-static void write_content(rg_buf *b, const char *type, const char *kind, const char *required)
+static void write_content(rg_buf *b, const char *media, const char *type, const char *required)
 {
-    rg_out_open(b, type, '{');
+    rg_out_open(b, media, '{');
     rg_out_open(b, "schema", '{');
-    if (kind)
-        rg_out_text(b, "type", kind);
+    if (type)
+        rg_out_text(b, "type", type);
     write_names(b, "required", required);
     rg_out_close(b, '}');
     rg_out_close(b, '}');

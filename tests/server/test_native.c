@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "server/core.h"
+
 static test_server t;
 
 static int setup(void **state)
@@ -419,6 +421,53 @@ static void what_is_wrong_is_told(void **state)
     free(body);
 }
 
+/* ---- the description --------------------------------------------------------------------------------------------- */
+
+/* Every route stands in it, with its method and all statuses; bodies have the fields of the table. */
+static void the_description_has_every_route(void **state)
+{
+    json_t *v = test_web_json(t.port, "/openapi.json", NULL, 200);
+    const json_t *paths = json_object_get(v, "paths");
+    char path[200], method[10];
+
+    (void)state;
+    assert_string_equal(test_json_text(v, "openapi"), "3.1.0");
+    for (int i = 0; i < rg_n_routes; i++) {
+        const rg_route *r = &rg_routes[i];
+        size_t n = 0;
+
+        for (; r->method[n]; n++)
+            method[n] = (char)(r->method[n] + ('a' - 'A'));
+        method[n] = 0;
+        snprintf(path, sizeof path, "%s%s", r->path, r->flags & RG_ROUTE_PREFIX ? "{id}" : "");
+        const json_t *is = json_object_get(json_object_get(paths, path), method);
+        const json_t *answers = json_object_get(is, "responses");
+        if (!json_object_get(answers, "200") || !json_object_get(answers, "400") || !json_object_get(answers, "503"))
+            fail_msg("%s %s is not described", r->method, path);
+        assert_int_equal(json_object_get(is, "requestBody") != NULL, !strcmp(r->method, "POST"));
+    }
+    const json_t *body =
+        json_object_get(json_object_get(json_object_get(paths, "/v1/completions"), "post"), "requestBody");
+    const json_t *schema =
+        test_json_at(json_object_get(json_object_get(body, "content"), "application/json"), "schema");
+    assert_string_equal(test_json_text(schema, "required.0"), "prompt");
+    assert_true(json_number_value(test_json_at(schema, "properties.temperature.maximum")) == RG_TEMPERATURE_MAX);
+    assert_int_equal(int_at(schema, "properties.n.minimum"), 1);
+    assert_null(test_json_at(schema, "properties.messages"));
+    json_decref(v);
+}
+
+/* A path that has other methods names all of them. */
+static void other_methods_are_named(void **state)
+{
+    test_reply r = test_web_ask(t.port, "PUT", "/props", NULL, "{}");
+
+    (void)state;
+    assert_int_equal(r.status, 405);
+    assert_string_equal(test_reply_header(&r, "Allow"), "GET, HEAD, POST");
+    test_reply_free(&r);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -436,6 +485,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(tokens_and_pieces),
         cmocka_unit_test(it_tells_what_it_is),
         cmocka_unit_test(what_is_wrong_is_told),
+        cmocka_unit_test(the_description_has_every_route),
+        cmocka_unit_test(other_methods_are_named),
     };
 
     test_init(argc, argv);
