@@ -80,7 +80,6 @@ void far_put_batch(far_wire *w, const rg_batch *b, const far_groups *groups)
     array arrays[ARRAYS];
     const bool has_ancestors = b->ancestors, has_failed = b->failed;
 
-    RG_ASSERT(!b->embeds);
     w->kind = FAR_IDS;
     far_put_spans(w, b);
     arrays_of(&copy, arrays);
@@ -171,6 +170,7 @@ void far_batch_fini(far_batch *b)
     free(b->spans);
     free(b->runs);
     free(b->ancestors);
+    free(b->given);
     free(b->failed);
     *b = (far_batch){ 0 };
 }

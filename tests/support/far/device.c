@@ -140,10 +140,15 @@ static void ask_weight_put(far_wire *in, far_wire *out)
     (void)out;
     FAR_GET(in, mat);
     FAR_GET(in, row);
-    if (p->owner)
-        p->owner->weight_put(p, mat, row, far_get_in_place(in, in->n - in->at));
-    else
+    if (!p->owner) {
         far_get(in, ((vector *)p)->values, p->bytes);
+        return;
+    }
+    const size_t n = in->n - in->at;
+    void *aligned = malloc(n + 1);
+    far_get(in, aligned, n);
+    p->owner->weight_put(p, mat, row, aligned);
+    free(aligned);
 }
 
 static void ask_weight_order(far_wire *in, far_wire *out)

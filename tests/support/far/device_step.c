@@ -90,6 +90,23 @@ static far_item get_head(far_lane *l, rg_fwd *f)
     return item;
 }
 
+/* Rows that the batch gives, where they lie in the message. */
+static void get_given(far_lane *l, size_t cols)
+{
+    rg_batch *b = &l->batch.batch;
+    bool there;
+
+    FAR_GET(l->in, there);
+    if (!there)
+        return;
+    free(l->batch.given);
+    l->batch.given = calloc((size_t)b->n_rows, sizeof *l->batch.given);
+    for (int32_t row = 0; row < b->n_rows; row++)
+        if (b->token[row] == -1)
+            l->batch.given[row] = far_get_in_place(l->in, cols * sizeof(float));
+    b->given = l->batch.given;
+}
+
 static void compute(far_lane *l, rg_fwd *f)
 {
     far_codec c = { .wire = l->in, .f = f, .batch = f->batch, .constant_at = far_constant_at,
@@ -98,6 +115,8 @@ static void compute(far_lane *l, rg_fwd *f)
     rg_op op;
 
     far_get_op(&c, &op);
+    if (far_reads_given(&op))
+        get_given(l, (size_t)op.out[0]->cols);
     f->reader->run(f->reader, f, &op);
 }
 

@@ -13,7 +13,7 @@ typedef enum far_kind {
     FAR_COMMANDS, /* verbs, sizes, records of operations */
     FAR_IDS,      /* ids, places, spans, and which rows are wanted */
     FAR_TABLES,   /* numbers of blocks */
-    FAR_FEATURES, /* what networks that draft read beside ids */
+    FAR_FEATURES, /* what networks that draft read beside ids, and rows that are given in place of ids */
     FAR_WEIGHTS,  /* values, images and orders, both ways */
     FAR_STATE,    /* blocks, both ways */
     FAR_VALUES,   /* of activations, fetched or put */

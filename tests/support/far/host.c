@@ -496,6 +496,18 @@ static uint64_t stream(const rg_backend *b, const void *p, size_t n)
     return far_ref()->stream(far_ref(), p, n);
 }
 
+static void host_multiply(const rg_backend *b, const rg_host_product *p)
+{
+    (void)b;
+    far_ref()->host_multiply(far_ref(), p);
+}
+
+static void host_activate(const rg_backend *b, rg_activation act, float *y, const float *x, size_t n)
+{
+    (void)b;
+    far_ref()->host_activate(far_ref(), act, y, x, n);
+}
+
 static void *activations(rg_lane *lane, size_t *bytes)
 {
     (void)lane;
@@ -531,6 +543,8 @@ static const rg_backend backend = {
     .image_load = image_load,
     .work = work,
     .stream = stream,
+    .host_multiply = host_multiply,
+    .host_activate = host_activate,
     .activations = activations,
 };
 

@@ -51,6 +51,16 @@ static void put_head(lane *l, rg_fwd *f, far_item item)
     f->n_known = n;
 }
 
+/* Rows that are given are as long as the activation that they are put in. */
+static void put_given(lane *l, const rg_batch *b, size_t cols)
+{
+    l->wire.kind = FAR_FEATURES;
+    for (int32_t row = 0; row < b->n_rows; row++)
+        if (b->token[row] == -1)
+            far_put(&l->wire, b->given[row], cols * sizeof(float));
+    l->wire.kind = FAR_COMMANDS;
+}
+
 static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     lane *l = lane_of(self);
@@ -62,6 +72,13 @@ static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
         return;
     put_head(l, f, FAR_ITEM_OP);
     far_put_op(&c, op);
+    if (far_reads_given(op)) {
+        const bool there = f->batch->given;
+
+        FAR_PUT(&l->wire, there);
+        if (there)
+            put_given(l, f->batch, (size_t)op->out[0]->cols);
+    }
 }
 
 /* Send what there is of the step, and get the answer to its last item. */

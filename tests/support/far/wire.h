@@ -69,6 +69,11 @@ typedef struct far_codec {
 
 void far_put_op(far_codec *c, const rg_op *op);
 void far_get_op(far_codec *c, rg_op *op);
+/* True if the rows that a batch gives follow, where it gives any. */
+static inline bool far_reads_given(const rg_op *op)
+{
+    return op->kind == RG_OP_EMBED && op->n;
+}
 /* Of an activation, its shape. */
 void far_put_act(far_codec *c, const rg_act *a);
 void far_get_act(far_codec *c, rg_act *a);
@@ -111,6 +116,7 @@ typedef struct far_batch {
     rg_span *spans;
     rg_rows *runs; /* of hidden states, then those of scores */
     const int32_t **ancestors;
+    const float **given;
     uint8_t *failed;
 } far_batch;
 /* Sizes, spans without their tables, and runs. */
