@@ -12,6 +12,8 @@
 
 enum { HEAD_ROWS = 256, MAX_CARRIED = 8, TOKENS = 1024 };
 
+static const double TAPE_BYTES = 4e9; /* of all layers' tapes at most */
+
 /* What is alive between layers. */
 typedef struct carried {
     const char *name;
@@ -28,6 +30,8 @@ typedef struct job {
     int layer;
     int first, n; /* HEAD: rows */
     bool keep;    /* what comes out is wanted */
+    rg_tape *tape;
+    bool taped; /* it is on, and will be walked back */
 } job;
 
 struct rg_passes {
@@ -36,9 +40,12 @@ struct rg_passes {
     const rg_backend *backend;
     rg_pool *pool;
     int n_threads, max_tokens;
+    double max_bytes;
     rg_back_lane back;
     rg_tape *tape;
-    const rg_reader *reader;
+    rg_tape **layers; /* [n_layers + 1] tapes of layers, and of the embedding, kept until they are walked; NULL: layers
+                           *   run again */
+    double bytes_per_row; /* of the largest layer's tape; 0: not known yet */
     /* Sized for the largest piece so far. */
     rg_lane *lane;
     rg_store *store;
@@ -114,8 +121,8 @@ static void embed_text(const job *j, rg_fwd *f)
     for (int i = 0; i < f->n_acts; i++) {
         if (f->acts[i].shown >= 0)
             continue;
-        if (f->thread == 0 && !j->keep)
-            rg_tape_seed(p->tape, f, &f->acts[i], &p->carry[n].grad);
+        if (f->thread == 0 && j->taped)
+            rg_tape_seed(j->tape, f, &f->acts[i], &p->carry[n].grad);
         if (j->keep)
             rg_act_fetch(f, &f->acts[i], take_row, carried_at(p, 0, n));
         n++;
@@ -131,7 +138,7 @@ static void layer_text(const job *j, rg_fwd *f)
     for (int i = 0; i < p->n_carried; i++) {
         a[i] = rg_act_rows(f, p->carry[i].name, f->batch->n_rows, p->carry[i].cols);
         if (computes)
-            rg_tape_carry(p->tape, f, a[i], &p->carry[i].grad);
+            rg_tape_carry(j->tape, f, a[i], &p->carry[i].grad);
     }
     for (int i = 0; i < p->n_carried && computes; i++)
         rg_act_put(f, a[i], give_row, carried_at(p, j->layer, i));
@@ -155,7 +162,7 @@ static void head_text(const job *j, rg_fwd *f)
         rg_mat grad = rows_of(&p->carry[0].grad, j->first, j->n);
         rg_mat from = rows_of(carried_at(p, p->model->config.n_layers, 0), j->first, j->n);
 
-        rg_tape_carry(p->tape, f, x, &grad);
+        rg_tape_carry(j->tape, f, x, &grad);
         rg_act_put(f, x, give_row, &from);
     }
     logits = rg_model_logits(p->model, f, x);
@@ -164,7 +171,7 @@ static void head_text(const job *j, rg_fwd *f)
     rg_mat to = { p->logits.at, p->logits.ld, j->n, p->logits.cols };
     rg_act_fetch(f, logits, take_row, &to);
     if (f->thread == 0)
-        rg_tape_seed(p->tape, f, logits, &to);
+        rg_tape_seed(j->tape, f, logits, &to);
 }
 
 static rg_outputs text(const void *arg, rg_fwd *f)
@@ -189,7 +196,7 @@ static void step(rg_passes *p, const job *j)
     p->backend->submit(p->lane, &(rg_step){ .text = text,
                                             .model = j,
                                             .batch = &batch,
-                                            .reader = p->reader,
+                                            .reader = rg_tape_wrap(j->tape, p->lane->reader),
                                             .exact = true,
                                             .settled = true,
                                             .n_threads = p->n_threads,
@@ -332,8 +339,6 @@ static bool make_lane(rg_passes *p, rg_error *err)
                              .pool = p->pool };
 
     p->lane = p->backend->open(p->backend, &lane, err);
-    if (p->lane)
-        p->reader = rg_tape_wrap(p->tape, p->lane->reader);
     return p->lane;
 }
 
@@ -370,12 +375,54 @@ static void note_layer(void *arg, int layer, const rg_mat *grad)
         p->run->see(p->run->see_arg, layer, p->first + (layer < 0 ? p->head_first : 0), grad);
 }
 
-/* A part again, with a tape, and back. */
-static bool back_through(rg_passes *p, const job *j, rg_error *err)
+/* A part back: from its tape, or again with one. */
+static bool back_through(rg_passes *p, job j, rg_error *err)
 {
+    const int n = p->model->config.n_layers, rows = p->batch.n_rows;
+
+    if (p->layers)
+        return rg_tape_walk(p->layers[j.part == EMBED ? n : j.layer], note_layer, p, err);
+    j.tape = p->tape;
+    j.taped = true;
     rg_tape_reset(p->tape, true);
-    step(p, j);
+    step(p, &j);
+    p->bytes_per_row = fmax(p->bytes_per_row, (double)rg_tape_bytes(p->tape) / rows);
     return rg_tape_walk(p->tape, note_layer, p, err);
+}
+
+/* Forward, keeping what enters each layer; and its tape, if there is room for all. */
+static void forward_through(rg_passes *p, job j)
+{
+    const int n = p->model->config.n_layers;
+
+    j.keep = true;
+    j.taped = p->layers && !p->run->forward_only;
+    j.tape = j.taped ? p->layers[j.part == EMBED ? n : j.layer] : p->tape;
+    if (j.taped)
+        rg_tape_begin(j.tape, &p->batch);
+    else
+        rg_tape_reset(j.tape, false);
+    step(p, &j);
+}
+
+/* Tapes for all layers, once their size is known and there is room: a layer then runs once and not twice.  What is
+ * computed is the same. */
+static bool make_tapes(rg_passes *p, rg_error *err)
+{
+    const int n = p->model->config.n_layers;
+    const double need = p->bytes_per_row * (n + 1) * p->batch.n_rows, room = (double)rg_memory_free() / 4;
+
+    if (p->layers || p->run->forward_only || p->bytes_per_row == 0 || need > p->max_bytes || (room > 0 && need > room))
+        return true;
+    p->layers = rg_array((size_t)n + 1, sizeof *p->layers); /* fits: layers are limited */
+    if (!p->layers)
+        return rg_fail_memory(err, (size_t)n * sizeof *p->layers);
+    for (int i = 0; i <= n; i++) {
+        p->layers[i] = rg_tape_new(&p->back, rg_masters_weight, p->m, p->tape, err);
+        if (!p->layers[i])
+            return false;
+    }
+    return true;
 }
 
 static bool head_block(rg_passes *p, int first, double *sum, rg_error *err)
@@ -383,6 +430,8 @@ static bool head_block(rg_passes *p, int first, double *sum, rg_error *err)
     const job j = { .p = p,
                     .part = HEAD,
                     .first = first,
+                    .tape = p->tape,
+                    .taped = !p->run->forward_only,
                     .n = p->batch.n_rows - first < HEAD_ROWS ? p->batch.n_rows - first : HEAD_ROWS };
     rg_mat logits = { p->logits.at, p->logits.ld, j.n, p->logits.cols };
 
@@ -405,18 +454,17 @@ static bool compute_piece(rg_passes *p, double *sum, rg_error *err)
     const int n_layers = p->model->config.n_layers;
     bool ok = true;
 
+    if (!make_tapes(p, err))
+        return false;
     rg_tape_begin(p->tape, &p->batch);
-    rg_tape_reset(p->tape, false);
-    step(p, &(job){ .p = p, .part = EMBED, .keep = true });
-    for (int i = 0; i < n_layers; i++) {
-        rg_tape_reset(p->tape, false);
-        step(p, &(job){ .p = p, .part = LAYER, .layer = i, .keep = true });
-    }
+    forward_through(p, (job){ .p = p, .part = EMBED });
+    for (int i = 0; i < n_layers; i++)
+        forward_through(p, (job){ .p = p, .part = LAYER, .layer = i });
     for (int first = 0; ok && first < p->batch.n_rows; first += HEAD_ROWS)
         ok = head_block(p, first, sum, err);
     for (int i = n_layers - 1; ok && !p->run->forward_only && i >= 0; i--)
-        ok = back_through(p, &(job){ .p = p, .part = LAYER, .layer = i }, err);
-    return ok && (p->run->forward_only || back_through(p, &(job){ .p = p, .part = EMBED }, err));
+        ok = back_through(p, (job){ .p = p, .part = LAYER, .layer = i }, err);
+    return ok && (p->run->forward_only || back_through(p, (job){ .p = p, .part = EMBED }, err));
 }
 
 bool rg_passes_compute(rg_passes *p, const rg_passes_run *run, double *sum, rg_error *err)
@@ -449,8 +497,9 @@ rg_passes *rg_passes_new(rg_masters *m, const rg_backend *backend, const rg_pass
     p->pool = o->pool;
     p->n_threads = o->n_threads;
     p->max_tokens = o->max_tokens > 0 ? o->max_tokens : TOKENS;
+    p->max_bytes = o->tape_bytes ? (double)o->tape_bytes : TAPE_BYTES;
     rg_back_lane_open(&p->back, backend, o->pool, o->n_threads);
-    p->tape = rg_tape_new(&p->back, rg_masters_weight, m, err);
+    p->tape = rg_tape_new(&p->back, rg_masters_weight, m, NULL, err);
     if (!p->tape) {
         rg_passes_free(p);
         return NULL;
@@ -464,6 +513,9 @@ void rg_passes_free(rg_passes *p)
         return;
     p->backend->close(p->lane);
     rg_store_free(p->store);
+    for (int i = 0; p->layers && i <= p->model->config.n_layers; i++)
+        rg_tape_free(p->layers[i]);
+    rg_free(p->layers);
     rg_tape_free(p->tape);
     rg_back_lane_close(&p->back);
     rg_slab_fini(&p->rows);

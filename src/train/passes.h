@@ -1,7 +1,8 @@
 /* passes.h -- forward and backward of a batch of texts: the loss, and gradients that are added to those of weights.
  *
  * A batch is cut into pieces of whole rows.  Of a piece the layers run once, and what enters each is kept; then, from
- * the last layer to the first, a layer runs again with a tape and is walked back.  Head and loss go by blocks of rows,
+ * the last layer to the first, a layer runs again with a tape and is walked back.  Where the tapes of all layers fit in
+ * memory, they are made as the layers run for the first time.  Head and loss go by blocks of rows,
  * so that logits of a few rows alone are in memory.  Documents of a row are sequences of their own: each is computed as
  * if it were alone.  The same bits for any number of threads. */
 #ifndef RG_TRAIN_PASSES_H
@@ -42,8 +43,9 @@ rg_loss rg_cross_entropy_of(const rg_cross_entropy *c);
 
 typedef struct rg_passes_options {
     int n_threads;
-    int max_tokens; /* of a piece, at least; one row is never cut; 0: a number that suits caches */
-    rg_pool *pool;  /* n_threads at least, borrowed */
+    int max_tokens;    /* of a piece, at least; one row is never cut; 0: a number that suits caches */
+    rg_pool *pool;     /* n_threads at least, borrowed */
+    size_t tape_bytes; /* for tapes of all layers; where it does not suffice layers run twice; 0: 4 GB */
 } rg_passes_options;
 
 typedef struct rg_passes rg_passes;

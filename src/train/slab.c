@@ -38,6 +38,15 @@ rg_mat rg_slab_mat(rg_slab *s, int rows, int cols)
     return m;
 }
 
+size_t rg_slab_floats(const rg_slab *s)
+{
+    size_t n = s->used;
+
+    for (int i = 0; i < s->at; i++)
+        n += s->floats[i];
+    return n;
+}
+
 void rg_slab_reset(rg_slab *s)
 {
     s->at = 0;

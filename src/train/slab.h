@@ -17,7 +17,8 @@ typedef struct rg_slab {
 float *rg_slab_take(rg_slab *s, size_t n);
 /* A matrix, whose rows are a whole number of 64 bytes apart. */
 rg_mat rg_slab_mat(rg_slab *s, int rows, int cols);
-void rg_slab_reset(rg_slab *s); /* everything is taken back, and stays for reuse */
+size_t rg_slab_floats(const rg_slab *s); /* that were handed out, and what is left over between them */
+void rg_slab_reset(rg_slab *s);          /* everything is taken back, and stays for reuse */
 void rg_slab_fini(rg_slab *s);
 
 #endif

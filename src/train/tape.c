@@ -52,20 +52,27 @@ typedef struct published {
     int n_before, n_after;
 } published;
 
+/* What the tapes of one step share: K and V, and room for the gradients of the layer that is walked. */
+typedef struct common {
+    rg_slab kv_room, work;
+    kept_kv kv[MAX_KV];
+    int n_kv;
+} common;
+
 struct rg_tape {
     rg_reader reader; /* first */
     rg_back_lane *lane;
     rg_tape_find *find;
     void *find_arg;
     const rg_batch *batch;
-    bool on, failed;     /* failed: no memory, or too many operations */
-    rg_slab layer, step; /* of a layer's values and gradients; of K and V */
+    bool on, failed; /* failed: no memory, or too many operations */
+    rg_slab layer;   /* of values */
+    common *common;
+    bool is_first; /* the common part is its own */
     base *bases;
     int n_bases, base_of[RG_MAX_ACTS]; /* of the activations that are alive */
     record **records;
     int n_records, n_made;
-    kept_kv kv[MAX_KV];
-    int n_kv;
     published two[2];
     unsigned turn[MAX_THREADS];
 };
@@ -181,22 +188,23 @@ static void copy_op(const rg_tape *t, record *r, const rg_fwd *f, const rg_op *o
 
 static int kv_of(rg_tape *t, const rg_kv *kv, int rows)
 {
+    common *c = t->common;
     kept_kv *k;
 
-    for (int i = 0; i < t->n_kv; i++) /* layers that share them have descriptions of their own of one place */
-        if (t->kv[i].kv->group == kv->group && t->kv[i].kv->offset == kv->offset)
+    for (int i = 0; i < c->n_kv; i++) /* layers that share them have descriptions of their own of one place */
+        if (c->kv[i].kv->group == kv->group && c->kv[i].kv->offset == kv->offset)
             return i;
-    if (t->n_kv == MAX_KV) {
+    if (c->n_kv == MAX_KV) {
         t->failed = true;
         return -1;
     }
-    k = &t->kv[t->n_kv];
+    k = &c->kv[c->n_kv];
     *k = (kept_kv){ .kv = kv };
-    k->at.k = rg_slab_mat(&t->step, rows, kv->n_heads * kv->k_dim);
-    k->at.dk = rg_slab_mat(&t->step, rows, kv->n_heads * kv->k_dim);
+    k->at.k = rg_slab_mat(&c->kv_room, rows, kv->n_heads * kv->k_dim);
+    k->at.dk = rg_slab_mat(&c->kv_room, rows, kv->n_heads * kv->k_dim);
     if (!kv->latent) {
-        k->at.v = rg_slab_mat(&t->step, rows, kv->n_heads * kv->v_dim);
-        k->at.dv = rg_slab_mat(&t->step, rows, kv->n_heads * kv->v_dim);
+        k->at.v = rg_slab_mat(&c->kv_room, rows, kv->n_heads * kv->v_dim);
+        k->at.dv = rg_slab_mat(&c->kv_room, rows, kv->n_heads * kv->v_dim);
     }
     if (!k->at.k.at || !k->at.dk.at || (!kv->latent && (!k->at.v.at || !k->at.dv.at))) {
         t->failed = true;
@@ -205,7 +213,7 @@ static int kv_of(rg_tape *t, const rg_kv *kv, int rows)
     memset(k->at.dk.at, 0, (size_t)rows * k->at.dk.ld * sizeof(float));
     if (!kv->latent)
         memset(k->at.dv.at, 0, (size_t)rows * k->at.dv.ld * sizeof(float));
-    return t->n_kv++;
+    return c->n_kv++;
 }
 
 static int keep_kv(rg_tape *t, const rg_fwd *f, const rg_op *op, published *p)
@@ -214,7 +222,7 @@ static int keep_kv(rg_tape *t, const rg_fwd *f, const rg_op *op, published *p)
 
     if (i < 0)
         return -1;
-    const rg_back_kv *at = &t->kv[i].at;
+    const rg_back_kv *at = &t->common->kv[i].at;
     p->before[p->n_before++] = (copying){ (int)(op->in[0] - f->acts), columns(&at->k, 0, op->in[0]->cols) };
     p->before[p->n_before++] = (copying){ (int)(op->in[1] - f->acts),
                                           op->kv->latent ? columns(&at->k, op->in[0]->cols, op->in[1]->cols) : at->v };
@@ -293,7 +301,7 @@ const rg_reader *rg_tape_wrap(rg_tape *t, const rg_reader *inner)
     return &t->reader;
 }
 
-rg_tape *rg_tape_new(rg_back_lane *lane, rg_tape_find *find, void *find_arg, rg_error *err)
+rg_tape *rg_tape_new(rg_back_lane *lane, rg_tape_find *find, void *find_arg, rg_tape *first, rg_error *err)
 {
     rg_tape *t = rg_zalloc(sizeof *t);
 
@@ -301,10 +309,12 @@ rg_tape *rg_tape_new(rg_back_lane *lane, rg_tape_find *find, void *find_arg, rg_
         t->lane = lane;
         t->find = find;
         t->find_arg = find_arg;
+        t->is_first = !first;
+        t->common = first ? first->common : rg_zalloc(sizeof *t->common);
         t->bases = rg_array(MAX_BASES, sizeof *t->bases);
         t->records = rg_array(MAX_OPS, sizeof *t->records);
     }
-    if (!t || !t->bases || !t->records || lane->n_threads > MAX_THREADS) {
+    if (!t || !t->bases || !t->records || !t->common || lane->n_threads > MAX_THREADS) {
         rg_tape_free(t);
         rg_fail_memory(err, MAX_BASES * sizeof *t->bases);
         return NULL;
@@ -321,17 +331,28 @@ void rg_tape_free(rg_tape *t)
     rg_free(t->records);
     rg_free(t->bases);
     rg_slab_fini(&t->layer);
-    rg_slab_fini(&t->step);
+    if (t->is_first && t->common) {
+        rg_slab_fini(&t->common->kv_room);
+        rg_slab_fini(&t->common->work);
+        rg_free(t->common);
+    }
     rg_free(t);
 }
 
 void rg_tape_begin(rg_tape *t, const rg_batch *batch)
 {
     t->batch = batch;
-    t->n_kv = 0;
     t->failed = false;
-    rg_slab_reset(&t->step);
+    if (t->is_first) {
+        t->common->n_kv = 0;
+        rg_slab_reset(&t->common->kv_room);
+    }
     rg_tape_reset(t, true);
+}
+
+size_t rg_tape_bytes(const rg_tape *t)
+{
+    return rg_slab_floats(&t->layer) * sizeof(float);
 }
 
 void rg_tape_reset(rg_tape *t, bool on)
@@ -365,7 +386,7 @@ static rg_mat gradient(rg_tape *t, const operand *o)
         return (rg_mat){ 0 };
     base *b = &t->bases[o->base];
     if (!b->grad.at) {
-        b->grad = rg_slab_mat(&t->layer, b->rows, b->cols);
+        b->grad = rg_slab_mat(&t->common->work, b->rows, b->cols);
         if (!b->grad.at) {
             t->failed = true;
             return (rg_mat){ 0 };
@@ -409,7 +430,7 @@ static bool move_gradients(rg_tape *t, rg_back *b)
 
         if (!d->at)
             continue;
-        to = rg_slab_mat(&t->layer, d->rows, d->cols);
+        to = rg_slab_mat(&t->common->work, d->rows, d->cols);
         if (!to.at)
             return t->failed = true, false;
         for (int r = 0; r < d->rows; r++)
@@ -433,7 +454,9 @@ static void find_weights(const rg_tape *t, rg_back *b)
 static bool walk_one(rg_tape *t, record *r, rg_error *err)
 {
     const rg_back_kind *kind = rg_back_of(r->op.kind);
-    rg_back b = { .lane = t->lane, .op = &r->op, .batch = t->batch, .kv = r->kv >= 0 ? &t->kv[r->kv].at : NULL };
+    rg_back b = {
+        .lane = t->lane, .op = &r->op, .batch = t->batch, .kv = r->kv >= 0 ? &t->common->kv[r->kv].at : NULL
+    };
     const bool writes = !r->op.accumulate && !(kind->needs & RG_BACK_IN_PLACE);
     bool moved = false;
 
@@ -469,6 +492,7 @@ static bool walk_one(rg_tape *t, record *r, rg_error *err)
 
 bool rg_tape_walk(rg_tape *t, rg_tape_note *note, void *arg, rg_error *err)
 {
+    rg_slab_reset(&t->common->work);
     for (int i = t->n_records; i-- > 0 && !t->failed && !t->lane->failed;) {
         record *r = t->records[i];
 

@@ -19,14 +19,16 @@ typedef struct rg_tape rg_tape;
 /* Where a weight's values lie, row-major, and what its gradient is added to; NULL: it is not wanted. */
 typedef void rg_tape_find(void *arg, const rg_weight *w, const float **values, float **grad);
 
-/* The lane is borrowed.  NULL and *err: no memory. */
-rg_tape *rg_tape_new(rg_back_lane *lane, rg_tape_find *find, void *find_arg, rg_error *err);
+/* The lane is borrowed.  first NULL: a tape by itself; else one more of the same step, with the K and V of the first,
+ * which is freed last.  NULL and *err: no memory. */
+rg_tape *rg_tape_new(rg_back_lane *lane, rg_tape_find *find, void *find_arg, rg_tape *first, rg_error *err);
 void rg_tape_free(rg_tape *t); /* NULL is fine */
 /* The reader around the one that computes; steps through it are settled. */
 const rg_reader *rg_tape_wrap(rg_tape *t, const rg_reader *inner);
 
-/* Forget all operations, activations and K/V: another step's batch begins. */
+/* Forget all operations, activations and, of a tape by itself, K/V: another step's batch begins. */
 void rg_tape_begin(rg_tape *t, const rg_batch *batch);
+size_t rg_tape_bytes(const rg_tape *t); /* of the values that are kept now */
 /* Forget operations and activations; those that follow are taped, or only their K and V are kept. */
 void rg_tape_reset(rg_tape *t, bool on);
 
