@@ -261,23 +261,27 @@ bool rg_call_add_text(rg_call *c, const char *text, size_t n, rg_refusal *e)
     return true;
 }
 
+bool rg_call_cut_ids(const rg_call *c, int32_t *ids, size_t *n, rg_refusal *e)
+{
+    rg_text_options o;
+
+    if (!c->shape->embeds)
+        return true;
+    if (!rg_call_text_options(c, &o, e))
+        return false;
+    if (o.max_ids > 0)
+        *n = rg_cut_ids(c->server->engine, ids, *n, &o);
+    return true;
+}
+
 static bool add_list(rg_call *c, const json_t *list, rg_refusal *e)
 {
     int32_t *ids;
     size_t n;
 
-    if (!rg_ids_read(list, c->shape->input, &ids, &n, e)) {
+    if (!rg_ids_read(list, c->shape->input, &ids, &n, e) || !rg_call_cut_ids(c, ids, &n, e)) {
         rg_free(ids);
         return false;
-    }
-    if (c->shape->embeds) { /* only the client may ask for less than these ids */
-        rg_text_options o;
-
-        if (!rg_call_text_options(c, &o, e)) {
-            rg_free(ids);
-            return false;
-        }
-        n = o.max_ids > 0 ? rg_cut_ids(c->server->engine, ids, n, &o) : n;
     }
     if (!rg_call_add_ids(c, ids, n, true, e))
         return false;

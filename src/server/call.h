@@ -143,6 +143,8 @@ bool rg_call_add_ids(rg_call *c, int32_t *ids, size_t n, bool ours, rg_refusal *
 void rg_call_drop_prompt(rg_call *c); /* the last one */
 /* How texts to be embedded or scored, or their ids, are encoded and cut, by the call's fields. */
 bool rg_call_text_options(const rg_call *c, rg_text_options *o, rg_refusal *e);
+/* Of ids that a client gives to be embedded, so many as it wants: it alone may ask for less. */
+bool rg_call_cut_ids(const rg_call *c, int32_t *ids, size_t *n, rg_refusal *e);
 bool rg_call_add_text(rg_call *c, const char *text, size_t n, rg_refusal *e);
 /* The prompts of the shape's input field: a text, texts, ids, or lists of ids. */
 bool rg_call_read_prompts(rg_call *c, rg_refusal *e);

@@ -85,5 +85,8 @@ bool rg_mixed_take(rg_mixed *p, rg_call *c, rg_refusal *e)
         return rg_refuse_memory(e);
     if (n)
         memcpy(ids, p->ids.data, n * sizeof *ids);
-    return rg_call_add_ids(c, ids, n, true, e);
+    if (rg_call_cut_ids(c, ids, &n, e))
+        return rg_call_add_ids(c, ids, n, true, e);
+    rg_free(ids);
+    return false;
 }
