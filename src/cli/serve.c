@@ -482,6 +482,8 @@ static int run(int argc, char **argv)
         { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
         CLI_ENGINE_OPTIONS(o.engine),
         CLI_CHAT_TEMPLATE_OPTION(o.engine.chat_template),
+        { "--chat-template-kwargs", CLI_STRING, &o.s.template_kwargs, "JSON",
+          "variables of the chat template, where a request does not set them" },
         { "--tool-format", CLI_STRING, &o.s.tool_format, "NAME",
           "how the model marks reasoning and calls (default: as its template does)" },
         CLI_LORA_OPTION(o.engine.loras, "a LoRA adapter, for requests whose model is NAME (repeatable)"),

@@ -74,6 +74,7 @@ void rg_api_version(rg_server *s, rg_exchange *x)
 
 void rg_api_metrics(rg_server *s, rg_exchange *x)
 {
+    char started[24];
     rg_buf out;
 
     rg_buf_init(&out, 1 << 20);
@@ -83,6 +84,8 @@ void rg_api_metrics(rg_server *s, rg_exchange *x)
     for (rg_server *each; n < (int)RG_LEN(all) && (each = rg_server_nth(s, n)); n++)
         all[n] = each->metrics;
     rg_metrics_print(all, n, &out);
+    snprintf(started, sizeof started, "%lld", (long long)s->started_s);
+    rg_exchange_set(x, "Process-Start-Time-Unix", started);
     rg_note_answer(s, x, 200);
     rg_exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }

@@ -333,13 +333,24 @@ static void refuse_conversation(rg_server *s, rg_refusal *e, rg_error *err)
     }
 }
 
+/* Variables of the template that the server sets where a conversation does not.  False: no memory. */
+static bool set_variables(const rg_server *s, json_t *all)
+{
+    const char *text = s->o.template_kwargs;
+    json_t *v = text ? rg_json_load(text, strlen(text), 0, NULL) : NULL;
+    bool ok = !text || (v && json_object_update_missing(all, v) == 0);
+
+    json_decref(v);
+    return ok;
+}
+
 bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e)
 {
     rg_chat_options o = { .no_generation_prompt = !generation_prompt, .continue_final = talk->continued };
     rg_error err = { 0 };
 
     *r = (rg_rendered){ 0 };
-    if (!rg_talk_fit_past(&s->use, talk->all, &r->tools_told))
+    if (!set_variables(s, talk->all) || !rg_talk_fit_past(&s->use, talk->all, &r->tools_told))
         return rg_refuse_memory(e);
     bool ok = rg_chat_encode(s->engine, rg_json_of(talk->all), &o, &r->ids, &r->n, &r->text, &err);
     if (!ok && err.code == RG_E_INPUT && rg_conversation_fold(talk->all)) { /* many take a system's words first alone */

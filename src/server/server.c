@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "server/batches.h"
 #include "server/call.h"
@@ -254,6 +255,16 @@ static bool listen_on(rg_server *s, rg_error *err)
     return s->http != NULL;
 }
 
+static bool check_kwargs(const rg_server_options *o, rg_error *err)
+{
+    json_t *v = o->template_kwargs ? rg_json_load(o->template_kwargs, strlen(o->template_kwargs), 0, NULL) : NULL;
+    bool ok = !o->template_kwargs || json_is_object(v);
+
+    json_decref(v);
+    return ok || rg_fail(err, RG_E_USAGE, "--chat-template-kwargs '%.100s' is not an object in JSON",
+                         o->template_kwargs);
+}
+
 static bool check_tool_format(const rg_server_options *o, rg_error *err)
 {
     char names[1500];
@@ -287,13 +298,14 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     copied = copy_texts(&s->o.cors_origins, &s->o.n_cors_origins, err) && copied;
     copied = copy_texts(&s->o.allowed_hosts, &s->o.n_allowed_hosts, err) && copied;
     copied = copy_text(&s->o.tool_format, err) && copied;
+    copied = copy_text(&s->o.template_kwargs, err) && copied;
     copied = copy_text(&s->o.batch_dir, err) && copied;
     copied = copy_text(&s->o.store_dir, err) && copied;
     if (!s->news_made) {
         rg_fail_memory(err, 0);
         goto fail;
     }
-    if (!copied || !check_tool_format(&s->o, err) || !rg_origins_valid(&s->o, err))
+    if (!copied || !check_tool_format(&s->o, err) || !check_kwargs(&s->o, err) || !rg_origins_valid(&s->o, err))
         goto fail;
     s->keys = rg_keys_new(o->keys, o->n_keys, err);
     if (s->keys)
@@ -534,6 +546,7 @@ void rg_server_close(rg_server *s)
     free_texts(s->o.cors_origins, s->o.n_cors_origins);
     free_texts(s->o.allowed_hosts, s->o.n_allowed_hosts);
     free_text(s->o.tool_format);
+    free_text(s->o.template_kwargs);
     free_text(s->o.batch_dir);
     free_text(s->o.store_dir);
     if (s->news_made)

@@ -42,6 +42,8 @@ typedef struct rg_server_options {
     double watchdog_s;        /* a step that takes longer than this, and than 10 x the 99th percentile, is a fault */
     bool no_page;
     int32_t max_tokens;       /* of an answer, where a request does not say; 0: no limit */
+    const char *template_kwargs; /* variables of the chat template that conversations do not set: an object in JSON;
+                               *   NULL: none */
     const char *tool_format;  /* the family whose marks an answer has (rg_talk_named in talk/talk.h); NULL: as the chat
                                *   template and the vocabulary have it */
     const char *batch_dir;    /* where files and batches are kept; NULL: there are none */

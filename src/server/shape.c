@@ -219,7 +219,7 @@ static void write_timings(rg_buf *b, const rg_call *c)
  * something where lengths are to tell nothing. */
 static void close_chunk(rg_buf *b, rg_call *c)
 {
-    if (!c->f.pads && (c->f.timings_always || (!c->f.include_usage && c->n_ended == c->n_choices)))
+    if (!c->f.pads && ((c->f.timings_always && c->first_ns) || (!c->f.include_usage && c->n_ended == c->n_choices)))
         write_timings(b, c);
     if (c->f.usage_always)
         rg_write_usage(b, c);

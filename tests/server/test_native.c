@@ -16,6 +16,7 @@ static int setup(void **state)
 
     (void)state;
     o.max_tokens = 20;
+    o.template_kwargs = "{\"messages\":[],\"variable\":1}";
     p.seed = 42;
     t.engine = test_engine_open(512, 16, o.max_waiting, "fast");
     rg_error err = { 0 };
@@ -423,6 +424,16 @@ static void what_is_wrong_is_told(void **state)
 
 /* ---- the description --------------------------------------------------------------------------------------------- */
 
+/* What the server sets does not replace what a conversation has. */
+static void variables_are_set_where_they_are_missing(void **state)
+{
+    json_t *v = ask("/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}");
+
+    (void)state;
+    assert_string_equal(test_json_text(v, "prompt"), "<|endoftext|><|user|>a<|end|><|assistant|>");
+    json_decref(v);
+}
+
 /* Every route stands in it, with its method and all statuses; bodies have the fields of the table. */
 static void the_description_has_every_route(void **state)
 {
@@ -485,6 +496,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tokens_and_pieces),
         cmocka_unit_test(it_tells_what_it_is),
         cmocka_unit_test(what_is_wrong_is_told),
+        cmocka_unit_test(variables_are_set_where_they_are_missing),
         cmocka_unit_test(the_description_has_every_route),
         cmocka_unit_test(other_methods_are_named),
     };

@@ -89,6 +89,7 @@ static int setup(void **state)
     link_file("tokenizer_config.json");
     write_text("chat_template.jinja", template, sizeof template - 1);
     write_tokenizer();
+    o.template_kwargs = "{\"enable_thinking\":true}"; /* of the second: a request without `think` thinks */
     e.max_seq_len = 512;
     e.n_threads = 1;
     e.kv_bytes = (size_t)64 << 20;
@@ -324,7 +325,7 @@ static void logprobs_are_given(void **state)
 static void calls_have_objects(void **state)
 {
     static const char body[] =
-        "{\"messages\":[" STORY "],\"tools\":[" TOOL "],\"tool_choice\":\"required\",\"stream\":%s,"
+        "{\"messages\":[" STORY "],\"tools\":[" TOOL "],\"tool_choice\":\"required\",\"think\":false,\"stream\":%s,"
         "\"options\":{\"num_predict\":200,\"temperature\":0,\"stop\":[\"</tool_call>\"]}}";
     char text[1000];
     int n_calls = 0;
@@ -370,6 +371,7 @@ static void thinking_is_apart(void **state)
     json_t *level = ask(&rich, "/api/chat", "{\"messages\":[" STORY "],\"think\":\"high\",\"stream\":false," FEW "}");
     json_t *off = ask(&rich, "/api/chat", "{\"messages\":[" STORY "],\"think\":false,\"stream\":false," FEW "}");
     json_t *lines = lines_of(&rich, "/api/generate", "{\"prompt\":\"a\",\"think\":true," FEW "}");
+    json_t *unsaid = ask(&rich, "/api/chat", "{\"messages\":[" STORY "],\"stream\":false," FEW "}");
     char thought[1000];
 
     (void)state;
@@ -380,6 +382,8 @@ static void thinking_is_apart(void **state)
     assert_true(strlen(test_json_text(off, "message.content")) > 0);
     join(lines, "thinking", thought, sizeof thought);
     assert_true(strlen(thought) > 0);
+    assert_string_equal(test_json_text(unsaid, "message.thinking"), test_json_text(on, "message.thinking"));
+    json_decref(unsaid);
     json_decref(on);
     json_decref(level);
     json_decref(off);
