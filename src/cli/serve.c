@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/engine.h"
+#include "cli/sandbox.h"
 #include "cli/sampling.h"
 #include "cli/serve_models.h"
 #include "server/server.h"
@@ -32,7 +33,8 @@ typedef struct serve_options {
     cli_strings keys, hosts, cors_origins, allowed_hosts, aliases;
     int32_t batch_rows, max_waiting_ids;
     float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, ping_s, watchdog_s, step_ms, pace, max_wait_s;
-    bool share_prefixes, no_prefix_cache, verbose;
+    bool share_prefixes, no_prefix_cache, verbose, sandbox;
+    const char *user;
     cli_served models;
     size_t memory;
     float keep_alive_s;
@@ -306,12 +308,60 @@ static void close_server(rg_server *s)
     }
 }
 
+/* The folder of a socket, which is removed there in the end. */
+static const char *folder_of_socket(const char *host, char folder[512])
+{
+    const char *slash = strrchr(host, '/');
+
+    if (strncmp(host, "unix:", 5) != 0)
+        return NULL;
+    snprintf(folder, 512, "%.*s", slash ? (int)(slash - host - 5) : 1, slash ? host + 5 : ".");
+    return folder;
+}
+
+/* What the options name and serving may still need: models that are opened again, folders that are written to. */
+static void leave_places(const serve_options *o, const char *path, cli_places_left *p)
+{
+    static char sockets[8][512];
+    const cli_engine *e = &o->engine;
+    const char *draft = e->draft ? strchr(e->draft, ':') : NULL;
+
+    cli_leave_place(p, path, false);
+    cli_leave_place(p, o->models.folder, false);
+    for (int i = 0; i < o->models.n; i++)
+        cli_leave_place(p, o->models.paths[i], false);
+    cli_leave_place(p, cli_models_dir, false);
+    cli_leave_place(p, e->draft_path, false);
+    cli_leave_place(p, draft ? draft + 1 : NULL, false);
+    for (int i = 0; i < e->loras.n; i++)
+        cli_leave_place(p, e->loras.item[i].path, false);
+    cli_leave_place(p, e->chat_template, false);
+    cli_leave_place(p, e->sparsity, false);
+    cli_leave_place(p, e->pack_cache, true);
+    cli_leave_place(p, o->s.batch_dir, true);
+    cli_leave_place(p, o->s.store_dir, true);
+    cli_leave_place(p, cli_profile_folder, true);
+    for (int i = 0; i < o->hosts.n && i < (int)RG_LEN(sockets); i++)
+        cli_leave_place(p, folder_of_socket(o->hosts.item[i], sockets[i]), true);
+}
+
+/* Everything is open: keep what serving needs. */
+static bool give_up_rights(const serve_options *o, const char *path, rg_error *err)
+{
+    static cli_places_left left;
+
+    left.n = 0;
+    leave_places(o, path, &left);
+    return (!o->user || cli_user_settle(err)) && (!o->sandbox || cli_sandbox_enter(&left, err));
+}
+
 static bool serve(serve_options *o, const char *path, rg_error *err)
 {
     rg_server *s = rg_server_open(&o->s, err); /* from here on it answers, if only that it is loading */
     rg_engine *engine = s ? open_engine(o, s, path, err) : NULL;
+    bool ok = engine && give_up_rights(o, path, err);
 
-    if (engine) {
+    if (ok) {
         rg_server_ready(s, engine);
         if (!o->args.common.quiet)
             greet(o, s, engine);
@@ -321,7 +371,7 @@ static bool serve(serve_options *o, const char *path, rg_error *err)
     if (engine)
         rg_engine_check(engine); /* everything is back where it belongs */
     rg_close(engine);
-    return engine != NULL;
+    return ok;
 }
 
 static rg_engine *open_listed(void *arg, const char *path, rg_server *s, rg_error *err)
@@ -343,7 +393,8 @@ static bool serve_several(serve_options *o, rg_error *err)
     o->host = rg_host_open(&(rg_host_options){ .n_threads = o->args.common.threads, .memory_bytes = o->memory }, err);
     rg_server *s = o->host ? rg_server_open(&o->s, err) : NULL;
     bool ok = s && rg_server_serve_models(s, &models, (const char *const *)o->models.names,
-                                          (const char *const *)o->models.paths, o->models.n, err);
+                                          (const char *const *)o->models.paths, o->models.n, err) &&
+              give_up_rights(o, NULL, err);
     if (ok) {
         if (!o->args.common.quiet)
             greet_models(o, s);
@@ -518,6 +569,9 @@ static int run(int argc, char **argv)
         { "--batch-lines", CLI_INT, &o.s.batch_lines, "N", "of batches, that run at once (default 8)", 1, 4096 },
         { "--max-batches", CLI_INT, &o.s.max_batches, "N", "of one key, that have not ended (default 64)", 1, 1 << 20 },
         { "--watchdog", CLI_FLOAT, &o.watchdog_s, "S", "a longer step is a fault (default 30; 0: none)", 0, 1e9 },
+        { "--sandbox", CLI_FLAG, &o.sandbox, NULL,
+          "once open, reach only files and folders that options name, and make only the system calls of serving" },
+        { "--user", CLI_STRING, &o.user, "NAME", "started as root: become this user before anything is opened" },
         { "--verbose", CLI_FLAG, &o.verbose, NULL, "a line per request on standard error: --log-level info" },
         { "--log-level", CLI_STRING, &o.log_level, "LEVEL", "error, warn (default), info (requests, too) or debug" },
         { "--log-format", CLI_STRING, &o.log_format, "HOW", "text (default), or json: one object a line" },
@@ -536,7 +590,7 @@ static int run(int argc, char **argv)
               read_files(&o, &err);
     if (ok) {
         warn_of_strangers(&o);
-        ok = read_loras(&o, &err);
+        ok = read_loras(&o, &err) && (!o.user || cli_user_become(o.user, &err));
     }
     if (ok) {
         opening = true;
