@@ -290,6 +290,18 @@ void rg_chunks_fail(rg_call *c, const rg_refusal *e, rg_buf *out)
     rg_buf_str(out, "data: [DONE]\n\n");
 }
 
+/* llama-server's "__verbose": the prompt as the model saw it. */
+static void write_prompt(rg_buf *b, const rg_call *c)
+{
+    size_t n = 0;
+    char *text = rg_decode(c->server->engine, c->prompts[0].ids, c->prompts[0].n, false, &n, NULL);
+
+    rg_out_open(b, "__verbose", '{');
+    rg_out_string(b, "prompt", text ? text : "", n);
+    rg_out_close(b, '}');
+    rg_text_free(text);
+}
+
 void rg_choices_whole(rg_call *c, rg_buf *out)
 {
     open_object(out, c, c->shape->object);
@@ -298,6 +310,8 @@ void rg_choices_whole(rg_call *c, rg_buf *out)
     rg_out_close(out, ']');
     rg_write_usage(out, c);
     write_timings(out, c);
+    if (c->shape->is_chat && json_is_true(json_object_get(c->body, "verbose")))
+        write_prompt(out, c);
     if (c->shape->is_chat && c->f.prompt_logprobs >= 0)
         rg_write_prompt_logprobs(out, c, 0);
     rg_out_close(out, '}');

@@ -343,6 +343,20 @@ static void tokens_and_pieces(void **state)
     json_decref(pieces);
 }
 
+static void the_prompt_is_shown_where_it_is_wanted(void **state)
+{
+    json_t *v = ask("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1,"
+                                            "\"verbose\":true}");
+    json_t *none = ask("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1,"
+                                               "\"verbose\":false}");
+
+    (void)state;
+    assert_string_equal(test_json_text(v, "__verbose.prompt"), "<|endoftext|><|user|>a<|end|><|assistant|>");
+    assert_null(json_object_get(none, "__verbose"));
+    json_decref(v);
+    json_decref(none);
+}
+
 static void it_tells_what_it_is(void **state)
 {
     json_t *props = test_web_json(t.port, "/props", NULL, 200), *slots = test_web_json(t.port, "/slots", NULL, 200);
@@ -494,6 +508,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(time_ends_an_answer),
         cmocka_unit_test(embeddings_in_its_form),
         cmocka_unit_test(tokens_and_pieces),
+        cmocka_unit_test(the_prompt_is_shown_where_it_is_wanted),
         cmocka_unit_test(it_tells_what_it_is),
         cmocka_unit_test(what_is_wrong_is_told),
         cmocka_unit_test(variables_are_set_where_they_are_missing),
