@@ -124,7 +124,8 @@ static bool check_prompt(const rg_call *c, const int32_t *ids, size_t n, rg_refu
         return rg_refuse_field(e, field, "The prompt is empty: it needs one token at least.");
     if (!answered && n > (size_t)info->max_seq_len)
         return rg_refuse(e, 400, "context_length_exceeded", field,
-                         "The prompt is too large: it has %zu tokens, and the context holds %d.", n, (int)info->max_seq_len);
+                         "The prompt is too large: it has %zu tokens, and the context holds %d.", n,
+                         (int)info->max_seq_len);
     if (info->is_encoder && n > (size_t)info->max_whole_rows)
         return rg_refuse(e, 400, "context_length_exceeded", field,
                          "The prompt has %zu tokens, and one step of this server computes at most %d (--batch-rows).",
