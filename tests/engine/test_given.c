@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "engine/loop.h"
+#include "engine/states.h"
 
 enum { MAX_ROWS = 256, MAX_LEN = 384, N_OUT = 6, MAX_RUNS = 3 };
 
@@ -17,6 +18,7 @@ typedef struct world {
     rg_request_model facts;
     int32_t budgets[2]; /* of the first step, and of the later ones */
     int n_budgets;
+    int32_t n_samples;
 } world;
 
 typedef struct answer {
@@ -35,7 +37,7 @@ static void world_open(world *w, const char *name)
 {
     rg_error err;
 
-    *w = (world){ 0 };
+    *w = (world){ .n_samples = 1 };
     test_model_open(&w->model, test_data(name), "f32");
     w->runner = rg_model_runner_new(w->model.m, &(rg_runner_options){ .backend = rg_backend_find("auto", NULL), .n_threads = 2,
                                                                       .exact = true, .max_rows = MAX_ROWS, .max_logits = 8,
@@ -103,7 +105,7 @@ static void prompt_free(prompt *p)
 
 static rg_request *submit(const world *w, rg_loop *l, const prompt *p, bool plain)
 {
-    rg_params params = { .prompt = plain ? p->plain : p->ids, .n_prompt = p->n, .max_tokens = N_OUT, .n_samples = 1,
+    rg_params params = { .prompt = plain ? p->plain : p->ids, .n_prompt = p->n, .max_tokens = N_OUT, .n_samples = w->n_samples,
                          .given = plain ? NULL : p->given, .n_given = plain ? 0 : p->n_given,
                          .sampling = rg_sampling_default() };
     rg_error err;
@@ -267,12 +269,47 @@ static void rows_may_stand_anywhere(void **state)
     assert_int_equal(ask(&w, l, p, true, &want), 0);
     assert_int_equal(ask(&w, l, p, false, &got), 0);
     same(&got, &want, "llama", 0);
+    w.n_samples = 2;
     rg_request *r = submit(&w, l, p, false);
     while (rg_loop_step(l))
         rg_loop_check(l);
     assert_int_equal(rg_request_used(r).n_cached, 149);
     assert_memory_equal(r->tokens, r->tokens + 70, 70 * sizeof *r->tokens);
+    assert_memory_equal(rg_request_tokens(r, 0), rg_request_tokens(r, 1), 150 * sizeof *r->tokens);
     rg_request_unref(r);
+    rg_loop_free(l);
+    prompt_free(p);
+    world_close(&w);
+}
+
+/* When all numbers were used, what they stood for is found no more. */
+static void a_new_era_finds_nothing_of_the_old_one(void **state)
+{
+    static const rg_given_rows run = { .at = 1, .n = 70 };
+    world w;
+    answer out;
+
+    (void)state;
+    world_open(&w, "llama");
+    prompt *p = prompt_of(&w, 80, &run, 1);
+    rg_loop *l = loop_of(&w, true, MAX_ROWS);
+    rg_states *s = rg_states_new(w.runner->spec, w.runner->store, true, NULL);
+    assert_non_null(s);
+    rg_request *r[3];
+    for (int i = 0; i < 3; i++) {
+        r[i] = submit(&w, l, p, false);
+        if (i == 2)
+            s->contents.next = INT32_MIN + 69;
+        rg_request_number(r[i], s);
+    }
+    assert_true(r[0]->who.salt == r[1]->who.salt && r[0]->who.salt != r[2]->who.salt);
+    assert_memory_equal(r[0]->tokens, r[2]->tokens, 80 * sizeof *r[0]->tokens); /* the salt alone tells them apart */
+    for (int i = 0; i < 3; i++) {
+        atomic_store(&r[i]->cancelled, true);
+        rg_request_unref(r[i]);
+    }
+    rg_states_free(s);
+    ask(&w, l, p, false, &out);
     rg_loop_free(l);
     prompt_free(p);
     world_close(&w);
@@ -285,6 +322,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(equal_contents_are_found_and_no_others),
         cmocka_unit_test(a_prefix_may_end_within_the_rows),
         cmocka_unit_test(rows_may_stand_anywhere),
+        cmocka_unit_test(a_new_era_finds_nothing_of_the_old_one),
     };
 
     test_init(argc, argv);

@@ -606,6 +606,7 @@ static void rules_pass_over_given_rows(void **state)
         if (p.dry_multiplier > 0) {
             p.dry_base = cases[i].p.dry_base;
             p.dry_allowed_length = cases[i].p.dry_allowed_length;
+            p.dry_penalty_last_n = cases[i].p.dry_penalty_last_n;
         }
         for (int twice = 0; twice < 2; twice++) { /* nothing is left of the first time */
             for (int k = 0; k < 8; k++)
