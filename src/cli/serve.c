@@ -531,6 +531,7 @@ static int run(int argc, char **argv)
         { "--cors-origin", CLI_STRINGS, &o.cors_origins, "ORIGIN", "web pages of it may ask (repeatable; *: all)" },
         { "--allowed-host", CLI_STRINGS, &o.allowed_hosts, "NAME", "answer to this Host too (repeatable)" },
         { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
+        { "--no-slots", CLI_FLAG, &o.s.no_slots, NULL, "/slots, which tells how busy the server is, is refused" },
         CLI_ENGINE_OPTIONS(o.engine),
         CLI_CHAT_TEMPLATE_OPTION(o.engine.chat_template),
         { "--chat-template-kwargs", CLI_STRING, &o.s.template_kwargs, "JSON",

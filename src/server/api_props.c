@@ -49,9 +49,21 @@ void rg_api_props(rg_server *s, rg_exchange *x)
     rg_reply_json(s, x, &out);
 }
 
+static void refuse(rg_server *s, rg_exchange *x, const char *text)
+{
+    rg_refusal e;
+
+    rg_refuse(&e, 501, "unsupported_endpoint", NULL, "%s", text);
+    rg_reply_refusal(s, x, &e);
+}
+
 /* A slot is a sequence that may run: the engine has no fixed places, so that those that run count as the first ones. */
 void rg_api_slots(rg_server *s, rg_exchange *x)
 {
+    if (s->o.no_slots) {
+        refuse(s, x, "This server does not tell its slots (--no-slots).");
+        return;
+    }
     rg_stats now = rg_engine_stats(s->engine);
     rg_buf out;
 
@@ -67,14 +79,6 @@ void rg_api_slots(rg_server *s, rg_exchange *x)
     }
     rg_out_close(&out, ']');
     rg_reply_json(s, x, &out);
-}
-
-static void refuse(rg_server *s, rg_exchange *x, const char *text)
-{
-    rg_refusal e;
-
-    rg_refuse(&e, 501, "unsupported_endpoint", NULL, "%s", text);
-    rg_reply_refusal(s, x, &e);
 }
 
 void rg_api_slot_action(rg_server *s, rg_exchange *x)

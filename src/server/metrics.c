@@ -275,6 +275,7 @@ static void print_native(rg_metrics *const m[], int n, rg_buf *out)
         { "tokens_predicted_total", "Tokens generated.", "counter", c[RG_C_OUTPUT_TOKENS] },
         { "tokens_predicted_seconds_total", "Time of generation.", "counter", decode_s },
         { "n_decode_total", "Steps.", "counter", c[RG_C_STEPS_DONE] },
+        { "n_tokens_max", "Tokens of the longest request so far.", "counter", g[RG_G_LONGEST] },
         { "spec_decode_num_draft_tokens_total", "Tokens of drafts checked.", "counter", c[RG_C_DRAFT_TOKENS] },
         { "spec_decode_num_accepted_tokens_total", "Tokens of drafts accepted.", "counter", c[RG_C_ACCEPTED] },
         { "spec_decode_num_drafts_total", "Drafts checked.", "counter", c[RG_C_DRAFTS] },

@@ -129,6 +129,8 @@ static void record(const rg_call *c, const char *reason)
     double decode = rg_seconds(c->first_ns, c->last_ns);
     int32_t longest = 0;
 
+    if ((double)(t.n_prompt + t.n_output) > rg_metric_gauge(m, RG_G_LONGEST))
+        rg_gauge(m, RG_G_LONGEST, (double)(t.n_prompt + t.n_output));
     rg_count_finish(m, reason);
     rg_count(m, RG_C_CACHE_QUERIES, (double)t.n_prompt);
     rg_count(m, RG_C_CACHE_HITS, (double)t.n_cached);

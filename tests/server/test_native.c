@@ -377,6 +377,7 @@ static void it_tells_what_it_is(void **state)
     assert_string_equal(test_json_text(models, "data.0.id"), "tales");
     assert_true(int_at(n, "input_tokens") > 3);
     assert_non_null(strstr(metrics.body, "\nllamacpp:tokens_predicted_total "));
+    assert_null(strstr(metrics.body, "\nllamacpp:n_tokens_max 0\n"));
     test_reply_free(&metrics);
     json_decref(props);
     json_decref(slots);
