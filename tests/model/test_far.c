@@ -10,12 +10,16 @@
 #include "support/model.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/file.h"
 #include "base/hash.h"
+#include "base/mem.h"
 #include "ops/watch/watch.h"
+#include "shrink/shrink.h"
 
 enum { PROMPT = 70, MORE = 3, LEN = PROMPT + MORE }; /* into a second block */
 
@@ -297,6 +301,41 @@ static void vectors_are_placed(void **state)
     test_model_close(&near);
 }
 
+/* Scales that move into vectors while layers are shrunk are seen by the layers behind: both write the same file. */
+static void shrinking_writes_the_same_file(void **state)
+{
+    const rg_backend *const backends[] = { rg_backend_nth(0), far_backend() };
+    static int32_t ids[2 * 64];
+    rg_error err = { 0 };
+    char *data[2];
+    size_t n[2];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(ids); i++)
+        ids[i] = (int32_t)(i * 37 % 250);
+    for (int i = 0; i < 2; i++) {
+        rg_shrink_options o = { .method = rg_shrink_method_find("awq", &err), .coding = { .bits = 4, .group = 32 },
+                                .alpha = 0.5f, .ids = ids, .n_samples = 2, .ctx = 64, .n_threads = 1,
+                                .backend = backends[i] };
+        const char *to = test_scratch(backends[i]->name);
+        rg_checkpoint *from = rg_checkpoint_open(test_data("llama"), RG_CKPT_DEFAULT, &err);
+        rg_shrink_report r;
+        char path[600];
+
+        assert_ok(from, err);
+        assert_ok(rg_shrink(&r, from, to, &o, &err), err);
+        rg_shrink_report_fini(&r);
+        rg_checkpoint_close(from);
+        snprintf(path, sizeof path, "%s/model.safetensors", to);
+        data[i] = rg_file_slurp(path, (size_t)1 << 30, &n[i], &err);
+        assert_ok(data[i], err);
+    }
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(data[0], data[1], n[0]);
+    rg_free(data[0]);
+    rg_free(data[1]);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +344,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_step_moves_ids_tables_and_wanted_rows),
         cmocka_unit_test(submit_returns_before_it_is_computed),
         cmocka_unit_test(vectors_are_placed),
+        cmocka_unit_test(shrinking_writes_the_same_file),
     };
 
     test_init(argc, argv);
