@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <locale.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 
-enum { HISTORY_LINES = 1000 };
+enum { HISTORY_LINES = 1000, LOOK_MS = 200 };
 
 struct cli_lines {
     bool on_terminal, interrupted, any;
@@ -49,13 +50,18 @@ static int edit_read(EditLine *e, wchar_t *out)
 
     el_get(e, EL_CLIENTDATA, &l);
     for (;;) {
-        ssize_t n = read(STDIN_FILENO, &byte, 1);
+        struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
         size_t made;
 
-        if (n < 0 && errno == EINTR && !cli_interrupted())
+        if (cli_interrupted()) /* it may have come before this call: so it is looked for now and then, too */
+            return ((cli_lines *)l)->interrupted = true, -1;
+        if (poll(&in, 1, LOOK_MS) <= 0)
+            continue;
+        ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n < 0 && errno == EINTR)
             continue; /* the window has another size, for example */
         if (n <= 0)
-            return ((cli_lines *)l)->interrupted = n < 0 && cli_interrupted(), n == 0 ? 0 : -1;
+            return n == 0 ? 0 : -1;
         made = mbrtowc(out, &byte, 1, &state);
         if (made == (size_t)-1)
             state = (mbstate_t){ 0 }; /* no character: wait for the next */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -65,7 +66,8 @@ static void hear(chat *c, size_t from, const char *what)
     while (!what || !strstr(c->text + from, what)) {
         ssize_t n;
 
-        assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+        if (poll(&p, 1, WAIT_MS) != 1)
+            fail_msg("'%s' does not come after: %s", what ? what : "the end", c->text + from);
         assert_true(c->n + 1 < sizeof c->text);
         n = read(c->out, c->text + c->n, sizeof c->text - 1 - c->n);
         n = n < 0 && errno == EIO ? 0 : n; /* how a terminal ends */
@@ -254,6 +256,17 @@ static void what_is_cut_is_told(void **state)
     assert_int_equal(chat_end(&c), 0);
 }
 
+/* Until the program reads keys and not lines: the prompt comes a little before. */
+static void wait_for_keys(int terminal)
+{
+    struct termios t = { .c_lflag = ICANON };
+
+    for (uint64_t from = rg_now_ns(); t.c_lflag & ICANON; usleep(1000)) {
+        assert_int_equal(tcgetattr(terminal, &t), 0);
+        assert_true(rg_seconds(from, rg_now_ns()) < 20);
+    }
+}
+
 /* On a terminal lines are edited, and remembered for the next time. */
 static void lines_are_edited_on_a_terminal(void **state)
 {
@@ -280,11 +293,13 @@ static void lines_are_edited_on_a_terminal(void **state)
         c.in = dup(in);
         c.out = in;
         hear(&c, 0, "> ");
+        wait_for_keys(in);
         if (!time) {
             say(&c, "/saev x\033[D\033[D\033[D\033[D\033[DX\177\177a\033[C\033[C\n"); /* arrows, and backspace */
             hear(&c, 0, "too)\r\n> ");
-            say(&c, "\003"); /* Ctrl-C once is enough */
+            say(&c, "\003"); /* Ctrl-C once is enough, even before keys are read */
             hear(&c, 0, "(Ctrl-D or /bye leaves)\r\n> ");
+            wait_for_keys(in);
             at = c.n;
             say(&c, "caf\xc3\xa9s\177\177\n");
             hear(&c, at, "\n> ");
@@ -296,7 +311,8 @@ static void lines_are_edited_on_a_terminal(void **state)
         assert_int_equal(chat_end(&c), 0);
     }
     char *kept = test_read_text(path);
-    assert_non_null(strstr(kept, "/aaev\\040x\n"));
+    if (!strstr(kept, "/aaev\\040x\n"))
+        fail_msg("the history is: %s; the second time: %s", kept, c.text);
     assert_non_null(strstr(kept, "\ncaf\n")); /* the accent went as one character, and the s */
     for (const char *s = kept; (s = strstr(s, "/bye")); s++)
         n++;
