@@ -183,7 +183,7 @@ static void follows_random_directions(void **state)
                                          "llada",
                                          "zamba2",
                                          "gemma3",
-                                         "gemma3n" };
+                                         "gemma3n", "rwkv7" };
     rg_error err = { 0 };
     int n_tried = 0;
 

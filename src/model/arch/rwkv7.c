@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/arch/parts.h"
+#include "model/arch/rwkv7.h"
 
 typedef struct rwkv_settings {
     int v_dim; /* of a head */
@@ -167,7 +168,7 @@ static void load_mix(const rg_config *c, const float *src, float *dst, int64_t n
     }
 }
 
-static bool derive_mix(const rg_config *c, int layer, const rg_weight *const w[], float *dst, rg_error *err)
+bool derive_mix(const rg_config *c, int layer, const rg_weight *const w[], float *dst, rg_error *err)
 {
     const size_t dim = (size_t)c->dim;
 
@@ -175,6 +176,16 @@ static bool derive_mix(const rg_config *c, int layer, const rg_weight *const w[]
     (void)err;
     for (size_t i = 0; i < MIXES; i++)
         load_mix(c, w[W_MU]->vec + i * dim, dst + i * TAPS * dim, TAPS * (int64_t)dim);
+    return true;
+}
+
+/* A weight is the first tap, and 1 minus it the second. */
+bool derive_mix_back(const rg_config *c, int layer, const rg_weight *const w[], const float *d_dst, float *const d_w[],
+                     rg_error *err)
+{
+    (void)layer, (void)w, (void)err;
+    for (size_t i = 0; d_w[W_MU] && i < MIXES * (size_t)c->dim; i++)
+        d_w[W_MU][i] += d_dst[TAPS * i] - d_dst[TAPS * i + 1];
     return true;
 }
 
