@@ -346,6 +346,14 @@ RG_API int poll(struct pollfd *p, nfds_t n_p, int timeout)
     return n;
 }
 
+/* What poll is in a program that is compiled with _FORTIFY_SOURCE. */
+extern int __poll_chk(struct pollfd *p, nfds_t n_p, int timeout, size_t room);
+RG_API int __poll_chk(struct pollfd *p, nfds_t n_p, int timeout, size_t room)
+{
+    assert_true(n_p * sizeof *p <= room);
+    return poll(p, n_p, timeout);
+}
+
 RG_API int accept4(int fd, struct sockaddr *restrict address, socklen_t *restrict n, int flags)
 {
     int taken = (int)syscall(SYS_accept4, fd, address, n, flags);

@@ -255,7 +255,8 @@ void far_ask_step(far_wire *in)
     step.sink = wants ? &to_rows : NULL;
     far_reset(&l->rows);
     const size_t n_failed = l->batch.failed ? (size_t)l->batch.batch.n_rows : 0;
-    memset(far_room(&l->rows, n_failed), 0, n_failed);
+    if (n_failed)
+        memset(far_room(&l->rows, n_failed), 0, n_failed);
     far_put(&l->rows, zeros, (sizeof(float) - n_failed % sizeof(float)) % sizeof(float));
     far_ref()->submit(l->lane, &step);
     far_ref()->wait(l->lane);
