@@ -461,7 +461,7 @@ static void answers_have_timings(void **state)
             chunks++;
         for (const char *s = r.body; (s = strstr(s, "\"timings\":")); s++)
             timed++;
-        assert_true(chunks > 1 && timed >= chunks - 1); /* the one before the first token has none */
+        assert_true(timed > 0 && timed >= chunks - 1); /* the one before the first token has none */
         test_reply_free(&r);
     }
 }
