@@ -25,7 +25,7 @@
 
 /* Allowed whatever their arguments are.  Some are there on one architecture only. */
 static const int allowed[] = {
-    /* files that are within reach, and those that are open */
+    /* opening files, and using open ones */
     SYS_read,
     SYS_write,
     SYS_readv,

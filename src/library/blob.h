@@ -15,7 +15,7 @@ typedef struct rg_blob_options {
     uint64_t before, total; /* bytes of the files before this one, and of all, for the progress */
 } rg_blob_options;
 
-/* Bytes of it that are there, whole or in part. */
+/* How many bytes of it are on disk already: all, or what an earlier fetch left. */
 uint64_t rg_blob_bytes_there(const char *blobs, const rg_blob *b);
 
 /* Have it as BLOBS/HASH; *n_fetched is raised if it was not there. */

@@ -22,7 +22,7 @@ typedef struct transfer {
     char why[CURL_ERROR_SIZE];
     rg_buf *text; /* or a file: */
     int fd;
-    uint64_t have, size; /* bytes that are there and right so far; in the end */
+    uint64_t have, size; /* bytes that were fetched so far; bytes of the whole file */
     bool began, stopped; /* the status of this try is known; progress said no */
     int write_errno;
 } transfer;

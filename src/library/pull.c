@@ -24,7 +24,7 @@ typedef struct pull {
     char name[RG_LIBRARY_NAME], revision[128], commit[128]; /* "ORG/NAME" */
     const char *quant;
     char repo[RG_LIBRARY_PATH]; /* HUB/models--ORG--NAME */
-    rg_blob *files;             /* those that are wanted */
+    rg_blob *files;             /* the files to fetch */
     int n_files;
     uint64_t total;
 } pull;

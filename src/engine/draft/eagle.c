@@ -58,7 +58,7 @@ typedef struct eagle {
     int32_t n_seen;
     const rg_draft_seen **at;      /* [n_lanes] whose span is which */
     /* Of drafts: */
-    const rg_draft_ask *asks;      /* [n_asks], of which n_begun have begun */
+    const rg_draft_ask *asks;      /* [n_asks] answers; the drafts of the first n_begun were begun */
     int32_t n_asks, n_begun;
     int32_t n_making, max_making;
     making *making;                /* [max_making] n_making, all at the same depth */

@@ -32,7 +32,7 @@ typedef struct small_model {
     follower *lanes;    /* [n_lanes] */
     /* A call: */
     const rg_draft_ask *asks; /* [n_asks] */
-    int32_t n_asks, n_caught; /* n_caught: those that lack no more than their share of a step */
+    int32_t n_asks, n_caught; /* n_caught: answers that fit into their share of a step */
     bool is_drafting;         /* all have had their first step */
     const rg_draft_ask **drafting; /* [n_lanes] n_drafting that go on */
     int32_t n_drafting;
