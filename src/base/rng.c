@@ -68,6 +68,20 @@ float rg_rng_normal(rg_rng *r)
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
 
+uint64_t rg_splitmix64(uint64_t *x)
+{
+    uint64_t z = *x += 0x9E3779B97F4A7C15u;
+
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+uint64_t rg_splitmix64_example(uint64_t seed, uint64_t e)
+{
+    return rg_splitmix64(&seed) + e * 0xD1342543DE82EF95u;
+}
+
 static uint64_t (*_Atomic stand_in)(void *arg);
 static _Atomic(void *) stand_in_arg;
 

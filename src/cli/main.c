@@ -25,6 +25,7 @@
     COMMAND(logits)                                                                                                    \
     COMMAND(grad)                                                                                                      \
     COMMAND(train)                                                                                                     \
+    COMMAND(distill)                                                                                                   \
     COMMAND(eval)                                                                                                      \
     COMMAND(quantize)                                                                                                  \
     COMMAND(shrink)                                                                                                    \

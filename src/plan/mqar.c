@@ -3,14 +3,7 @@
 
 #include <string.h>
 
-uint64_t rg_splitmix64(uint64_t *x)
-{
-    uint64_t z = *x += 0x9E3779B97F4A7C15u;
-
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
-}
+#include "base/rng.h"
 
 /* One of 0 .. n - 1. */
 static int32_t below(uint64_t *x, int32_t n)
@@ -56,9 +49,8 @@ bool rg_mqar_check(const rg_mqar *m, rg_error *err)
 void rg_mqar_example(const rg_mqar *m, uint64_t e, int32_t *ids, int32_t *targets, int32_t *scratch)
 {
     int32_t half = m->vocab_size / 2;
-    uint64_t x = m->seed;
+    uint64_t x = rg_splitmix64_example(m->seed, e);
 
-    x = rg_splitmix64(&x) + e * 0xD1342543DE82EF95u;
     memset(ids, 0, (size_t)m->length * sizeof *ids);
     for (int32_t i = 0; i < m->length; i++)
         targets[i] = RG_MQAR_UNSCORED;

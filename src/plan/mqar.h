@@ -27,7 +27,4 @@ bool rg_mqar_check(const rg_mqar *m, rg_error *err) RG_MUST_CHECK;
  * RG_MQAR_UNSCORED.  scratch [vocab_size + length] is the caller's. */
 void rg_mqar_example(const rg_mqar *m, uint64_t e, int32_t *ids, int32_t *targets, int32_t *scratch);
 
-/* The next of splitmix64's results (Steele, Lea & Flood 2014). */
-uint64_t rg_splitmix64(uint64_t *x);
-
 #endif

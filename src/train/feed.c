@@ -453,6 +453,19 @@ bool rg_feed_next(rg_feed *f, const rg_texts **micro, rg_error *err)
     return true;
 }
 
+bool rg_feed_held(rg_feed *f, int64_t steps, const rg_texts **batch, rg_error *err)
+{
+    const rg_feed_place was = f->at;
+    const int64_t documents = 4 * (int64_t)f->s->rows;
+    rg_feed_place to = { .step = f->is_exact && steps < f->exact.steps ? steps : 0,
+                         .next = f->n_places > documents ? f->n_places - documents + 1 : 1 };
+
+    rg_feed_go_to(f, f->is_exact ? (rg_feed_place){ .step = to.step } : to);
+    const bool ok = rg_feed_next(f, batch, err);
+    rg_feed_go_to(f, was);
+    return ok;
+}
+
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static bool open_exact(rg_feed *f, rg_error *err)

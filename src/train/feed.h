@@ -38,6 +38,9 @@ rg_feed *rg_feed_open(const rg_feed_options *o, rg_train_settings *settings, rg_
 void rg_feed_close(rg_feed *f); /* NULL is fine */
 /* The micro-batches of the next step, [micro], valid until the next call. */
 bool rg_feed_next(rg_feed *f, const rg_texts **micro, rg_error *err) RG_MUST_CHECK;
+/* A batch to judge a run of so many steps by, which it comes to last or never: the exact one behind its last, if there
+ * is one (else the first), or documents at the end of the first pass.  The feed stays where it stands. */
+bool rg_feed_held(rg_feed *f, int64_t steps, const rg_texts **batch, rg_error *err) RG_MUST_CHECK;
 rg_feed_place rg_feed_place_of(const rg_feed *f);
 void rg_feed_go_to(rg_feed *f, rg_feed_place to);
 int64_t rg_feed_steps(const rg_feed *f);     /* that it has batches for */

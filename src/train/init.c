@@ -6,19 +6,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-
-static uint64_t splitmix(uint64_t *x)
-{
-    uint64_t z = *x += 0x9e3779b97f4a7c15u;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
+#include "base/rng.h"
 
 static double unit(uint64_t *x)
 {
-    return (double)(splitmix(x) >> 11) * 0x1p-53;
+    return (double)(rg_splitmix64(x) >> 11) * 0x1p-53;
 }
 
 static void fill_normal(rg_master *m, double deviation, uint64_t seed)

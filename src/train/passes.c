@@ -31,7 +31,8 @@ typedef struct job {
     int first, n; /* HEAD: rows */
     bool keep;    /* what comes out is wanted */
     rg_tape *tape;
-    bool taped; /* it is on, and will be walked back */
+    bool taped;       /* it is on, and will be walked back */
+    const rg_mat *to; /* HEAD: where logits go */
 } job;
 
 struct rg_passes {
@@ -168,10 +169,9 @@ static void head_text(const job *j, rg_fwd *f)
     logits = rg_model_logits(p->model, f, x);
     if (!computes)
         return;
-    rg_mat to = { p->logits.at, p->logits.ld, j->n, p->logits.cols };
-    rg_act_fetch(f, logits, take_row, &to);
+    rg_act_fetch(f, logits, take_row, (void *)(uintptr_t)j->to);
     if (f->thread == 0)
-        rg_tape_seed(j->tape, f, logits, &to);
+        rg_tape_seed(j->tape, f, logits, j->to);
 }
 
 static rg_outputs text(const void *arg, rg_fwd *f)
@@ -425,21 +425,23 @@ static bool make_tapes(rg_passes *p, rg_error *err)
     return true;
 }
 
+/* Logits of to->rows rows of the piece. */
+static void run_head(rg_passes *p, int first, bool taped, const rg_mat *to)
+{
+    rg_tape_reset(p->tape, taped);
+    step(p, &(job){ .p = p, .part = HEAD, .first = first, .n = to->rows, .tape = p->tape, .taped = taped, .to = to });
+}
+
 static bool head_block(rg_passes *p, int first, double *sum, rg_error *err)
 {
-    const job j = { .p = p,
-                    .part = HEAD,
-                    .first = first,
-                    .tape = p->tape,
-                    .taped = !p->run->forward_only,
-                    .n = p->batch.n_rows - first < HEAD_ROWS ? p->batch.n_rows - first : HEAD_ROWS };
-    rg_mat logits = { p->logits.at, p->logits.ld, j.n, p->logits.cols };
+    const int n = p->batch.n_rows - first < HEAD_ROWS ? p->batch.n_rows - first : HEAD_ROWS;
+    rg_mat logits = { p->logits.at, p->logits.ld, n, p->logits.cols };
 
     p->head_first = first;
-    rg_tape_reset(p->tape, !p->run->forward_only);
-    step(p, &j);
-    p->run->loss->rows(p->run->loss->arg, &p->back, p->first + first, &logits, p->nll);
-    for (int i = 0; i < j.n; i++) {
+    run_head(p, first, !p->run->forward_only, &logits);
+    if (!p->run->loss->rows(p->run->loss->arg, &p->back, p->first + first, &logits, p->nll, err))
+        return false;
+    for (int i = 0; i < n; i++) {
         *sum += p->nll[i];
         if (p->run->nll)
             p->run->nll[p->first + first + i] = p->nll[i];
@@ -449,23 +451,51 @@ static bool head_block(rg_passes *p, int first, double *sum, rg_error *err)
     return p->run->forward_only || rg_tape_walk(p->tape, note_layer, p, err);
 }
 
+static void forward_all(rg_passes *p)
+{
+    rg_tape_begin(p->tape, &p->batch);
+    forward_through(p, (job){ .p = p, .part = EMBED });
+    for (int i = 0; i < p->model->config.n_layers; i++)
+        forward_through(p, (job){ .p = p, .part = LAYER, .layer = i });
+}
+
+/* A layer's own loss, and then its operations, back. */
+static bool back_of_layer(rg_passes *p, int layer, rg_error *err)
+{
+    const rg_layer_loss *inner = p->run->inner;
+    const bool forward = p->run->forward_only;
+
+    if (inner && !inner->layer(inner->arg, &p->back, layer, p->first, carried_at(p, layer + 1, 0),
+                               forward ? NULL : &p->carry[0].grad, err))
+        return false;
+    return forward || back_through(p, (job){ .p = p, .part = LAYER, .layer = layer }, err);
+}
+
 static bool compute_piece(rg_passes *p, double *sum, rg_error *err)
 {
-    const int n_layers = p->model->config.n_layers;
     bool ok = true;
 
     if (!make_tapes(p, err))
         return false;
-    rg_tape_begin(p->tape, &p->batch);
-    forward_through(p, (job){ .p = p, .part = EMBED });
-    for (int i = 0; i < n_layers; i++)
-        forward_through(p, (job){ .p = p, .part = LAYER, .layer = i });
+    forward_all(p);
     for (int first = 0; ok && first < p->batch.n_rows; first += HEAD_ROWS)
         ok = head_block(p, first, sum, err);
-    for (int i = n_layers - 1; ok && !p->run->forward_only && i >= 0; i--)
-        ok = back_through(p, (job){ .p = p, .part = LAYER, .layer = i }, err);
+    for (int i = p->model->config.n_layers - 1; ok && i >= 0; i--)
+        ok = back_of_layer(p, i, err);
     return ok && (p->run->forward_only || back_through(p, (job){ .p = p, .part = EMBED }, err));
 }
+
+/* The piece of at_once rows, or those that are left, from `row` on. */
+static bool make_piece(rg_passes *p, const rg_texts *t, int row, int at_once, rg_error *err)
+{
+    const int rows = t->rows - row < at_once ? t->rows - row : at_once;
+
+    p->first = (int64_t)row * t->length;
+    return make_arrays(p, rows * t->length, err) && make_spans(p, t, row, rows, err) && make_tables(p, err) &&
+           make_lane(p, err) && make_rows(p, err);
+}
+
+static const rg_passes_run forward_run = { .forward_only = true };
 
 bool rg_passes_compute(rg_passes *p, const rg_passes_run *run, double *sum, rg_error *err)
 {
@@ -475,24 +505,47 @@ bool rg_passes_compute(rg_passes *p, const rg_passes_run *run, double *sum, rg_e
 
     *sum = 0;
     p->run = run;
-    for (int row = 0; ok && row < t->rows; row += at_once) {
-        const int rows = t->rows - row < at_once ? t->rows - row : at_once;
-
-        p->first = (int64_t)row * t->length;
-        ok = make_arrays(p, rows * t->length, err) && make_spans(p, t, row, rows, err) && make_tables(p, err) &&
-             make_lane(p, err) && make_rows(p, err) && compute_piece(p, sum, err);
-    }
+    for (int row = 0; ok && row < t->rows; row += at_once)
+        ok = make_piece(p, t, row, at_once, err) && compute_piece(p, sum, err);
     return ok;
 }
 
-rg_passes *rg_passes_new(rg_masters *m, const rg_backend *backend, const rg_passes_options *o, rg_error *err)
+bool rg_passes_enter(rg_passes *p, const rg_texts *t, int64_t position, int64_t *first, int *n, rg_error *err)
+{
+    const int at_once = max_of(1, p->max_tokens / max_of(1, t->length));
+
+    p->run = &forward_run;
+    if (!make_piece(p, t, (int)(position / t->length) / at_once * at_once, at_once, err))
+        return false;
+    forward_all(p);
+    *first = p->first;
+    *n = p->batch.n_rows;
+    return true;
+}
+
+void rg_passes_logits(rg_passes *p, int64_t first, const rg_mat *to)
+{
+    for (int i = 0; i < to->rows; i += HEAD_ROWS) {
+        const rg_mat block = rows_of(to, i, to->rows - i < HEAD_ROWS ? to->rows - i : HEAD_ROWS);
+
+        run_head(p, (int)(first - p->first) + i, false, &block);
+    }
+}
+
+const rg_mat *rg_passes_output(const rg_passes *p, int layer)
+{
+    return carried_at(p, layer + 1, 0);
+}
+
+static rg_passes *passes_of(const rg_model *model, rg_masters *m, const rg_backend *backend, const rg_passes_options *o,
+                            rg_error *err)
 {
     rg_passes *p = rg_zalloc(sizeof *p);
 
     if (!p)
         return rg_fail_memory(err, sizeof *p), NULL;
     p->m = m;
-    p->model = rg_masters_model(m);
+    p->model = model;
     p->backend = backend;
     p->pool = o->pool;
     p->n_threads = o->n_threads;
@@ -505,6 +558,21 @@ rg_passes *rg_passes_new(rg_masters *m, const rg_backend *backend, const rg_pass
         return NULL;
     }
     return p;
+}
+
+rg_passes *rg_passes_new(rg_masters *m, const rg_backend *backend, const rg_passes_options *o, rg_error *err)
+{
+    return passes_of(rg_masters_model(m), m, backend, o, err);
+}
+
+rg_passes *rg_passes_of_model(const rg_model *m, const rg_backend *backend, const rg_passes_options *o, rg_error *err)
+{
+    return passes_of(m, NULL, backend, o, err);
+}
+
+rg_back_lane *rg_passes_lane(rg_passes *p)
+{
+    return &p->back;
 }
 
 void rg_passes_free(rg_passes *p)

@@ -27,11 +27,20 @@ int64_t rg_texts_count(const rg_texts *t); /* targets that are there */
 
 /* What is to be made of logits.  rows(arg, ...) gets those of n positions of the batch, the first being number
  * `first` (row * length + position), and puts the gradient of the loss in their place; nll [n] gets the loss of each,
- * 0 where there is none.  By one thread; it may use the lane's. */
+ * 0 where there is none.  By one thread; it may use the lane's.  False: *err says why there is no loss. */
 typedef struct rg_loss {
-    void (*rows)(void *arg, rg_back_lane *lane, int64_t first, rg_mat *logits, double *nll);
+    bool (*rows)(void *arg, rg_back_lane *lane, int64_t first, rg_mat *logits, double *nll, rg_error *err);
     void *arg;
 } rg_loss;
+
+/* A loss of what layers give.  layer(arg, ...) gets the output of a layer at positions from `first` on, and adds the
+ * gradient by it to grad (NULL: the loss alone is wanted).  Layers come in falling order; of a forward pass alone,
+ * all come too. */
+typedef struct rg_layer_loss {
+    bool (*layer)(void *arg, rg_back_lane *lane, int layer, int64_t first, const rg_mat *out, rg_mat *grad,
+                  rg_error *err);
+    void *arg;
+} rg_layer_loss;
 
 /* Cross-entropy with the targets of a batch, in nats, of which `scale` times the sum is the loss: 1 / the number of
  * targets of a whole step. */
@@ -51,7 +60,10 @@ typedef struct rg_passes_options {
 typedef struct rg_passes rg_passes;
 /* masters and their model are borrowed.  NULL and *err: no memory. */
 rg_passes *rg_passes_new(rg_masters *m, const rg_backend *backend, const rg_passes_options *o, rg_error *err);
+/* Of a model that is not trained, with its weights as they are stored: forward alone. */
+rg_passes *rg_passes_of_model(const rg_model *m, const rg_backend *backend, const rg_passes_options *o, rg_error *err);
 void rg_passes_free(rg_passes *p); /* NULL is fine */
+rg_back_lane *rg_passes_lane(rg_passes *p);
 
 /* Gets the gradient of what enters layer `layer` (-1: the head, after the final norm) at positions from `first` on. */
 typedef void rg_passes_see(void *arg, int layer, int64_t first, const rg_mat *grad);
@@ -59,9 +71,10 @@ typedef void rg_passes_see(void *arg, int layer, int64_t first, const rg_mat *gr
 typedef struct rg_passes_run {
     const rg_texts *texts;
     const rg_loss *loss;
-    bool forward_only;  /* the loss alone: no gradients */
-    double *nll;        /* [rows, length], or NULL */
-    rg_passes_see *see; /* or NULL */
+    const rg_layer_loss *inner; /* or NULL */
+    bool forward_only;          /* the loss alone: no gradients */
+    double *nll;                /* [rows, length], or NULL */
+    rg_passes_see *see;         /* or NULL */
     void *see_arg;
 } rg_passes_run;
 
@@ -69,5 +82,16 @@ typedef struct rg_passes_run {
  * and *err: an id is not in the vocabulary, a text is longer than the model allows, an operation cannot be
  * differentiated, a number is not finite, or there is no memory. */
 bool rg_passes_compute(rg_passes *p, const rg_passes_run *run, double *sum, rg_error *err) RG_MUST_CHECK;
+
+/* ---- forward alone, a piece at a time ---- */
+
+/* Run the layers for the piece of whole rows in which a position lies; *first and *n: the positions of the piece.  What
+ * follows is of this piece, until the next call or rg_passes_compute. */
+bool rg_passes_enter(rg_passes *p, const rg_texts *t, int64_t position, int64_t *first, int *n,
+                     rg_error *err) RG_MUST_CHECK;
+/* Logits of to->rows positions from number `first` of the batch on, all of the piece; to [rows, vocab_size]. */
+void rg_passes_logits(rg_passes *p, int64_t first, const rg_mat *to);
+/* What a layer gave, [n, dim]: valid as long as the piece. */
+const rg_mat *rg_passes_output(const rg_passes *p, int layer);
 
 #endif

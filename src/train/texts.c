@@ -1,9 +1,9 @@
-/* texts.c -- targets of texts, and the loss of logits. */
+/* texts.c -- targets of texts, and the loss of what is predicted for them. */
 #include <math.h>
 #include <string.h>
 
 #include "ops/back/inside.h"
-#include "train/passes.h"
+#include "train/objective.h"
 
 int64_t rg_texts_targets(const rg_texts *t, int32_t *to)
 {
@@ -73,12 +73,35 @@ static void lose_rows(void *arg, int first, int n, int block, int thread)
         lose_row(arg, r);
 }
 
-static void cross_entropy(void *arg, rg_back_lane *lane, int64_t first, rg_mat *logits, double *nll)
+static bool cross_entropy(void *arg, rg_back_lane *lane, int64_t first, rg_mat *logits, double *nll, rg_error *err)
 {
+    (void)err;
     rg_back_each_rows(lane, logits->rows, lose_rows, &(losing){ arg, lane->backend, first, logits, nll });
+    return true;
 }
 
 rg_loss rg_cross_entropy_of(const rg_cross_entropy *c)
 {
     return (rg_loss){ cross_entropy, (void *)(uintptr_t)c };
 }
+
+static int64_t count_targets(void *arg, const rg_texts *t)
+{
+    (void)arg;
+    return rg_texts_count(t);
+}
+
+static bool lose_targets(void *arg, rg_passes *p, const rg_texts *t, double scale, bool forward_only, double *loss,
+                         rg_error *err)
+{
+    const rg_cross_entropy c = { t->targets, scale };
+    const rg_loss of = rg_cross_entropy_of(&c);
+
+    (void)arg;
+    if (!rg_passes_compute(p, &(rg_passes_run){ .texts = t, .loss = &of, .forward_only = forward_only }, loss, err))
+        return false;
+    *loss *= scale;
+    return true;
+}
+
+const rg_objective rg_next_ids = { .count = count_targets, .compute = lose_targets };

@@ -12,6 +12,7 @@ enum { NAME = 640, SETTINGS_CAP = 1 << 16, N_PLACE = 5 };
 
 struct rg_training {
     rg_training_options o;
+    rg_objective objective;
     rg_passes *passes;
     rg_adamw adamw;
     rg_back_lane lane;
@@ -24,10 +25,11 @@ rg_training *rg_training_new(const rg_training_options *o, rg_error *err)
     if (!t)
         return rg_fail_memory(err, sizeof *t), NULL;
     t->o = *o;
+    t->objective = o->objective ? *o->objective : rg_next_ids;
     rg_back_lane_open(&t->lane, o->backend, o->pool, o->n_threads);
     t->passes =
         rg_passes_new(o->masters, o->backend, &(rg_passes_options){ .n_threads = o->n_threads, .pool = o->pool }, err);
-    if (t->passes &&
+    if (t->passes && (!t->objective.add_to || t->objective.add_to(t->objective.arg, &t->adamw, err)) &&
         (o->lora ? rg_lora_add_to(o->lora, &t->adamw, err) : rg_adamw_add_masters(&t->adamw, o->masters, err)))
         return t;
     rg_training_free(t);
@@ -49,26 +51,26 @@ int64_t rg_training_done(const rg_training *t)
     return t->adamw.step;
 }
 
-/* Gradients of all micro-batches, each by the number of targets of the whole step. */
+/* Gradients of all micro-batches, each by the number of positions that count in the whole step. */
 static bool compute(rg_training *t, const rg_texts *micro, rg_training_step *out, rg_error *err)
 {
     const int n = t->o.settings->micro;
-    double sum;
+    const rg_objective *o = &t->objective;
+    double loss;
 
     for (int i = 0; i < n; i++) {
-        out->n_targets += rg_texts_count(&micro[i]);
+        out->n_targets += o->count(o->arg, &micro[i]);
         out->n_tokens += (int64_t)micro[i].rows * micro[i].length;
     }
     if (!out->n_targets)
         return rg_fail(err, RG_E_INPUT, "step %lld has no target: nothing is predicted in it", (long long)out->step);
     rg_masters_clear(t->o.masters);
+    if (o->begin && !o->begin(o->arg, t->passes, micro, n, 1 / (double)out->n_targets, err))
+        return false;
     for (int i = 0; i < n; i++) {
-        const rg_cross_entropy c = { micro[i].targets, 1 / (double)out->n_targets };
-        const rg_loss loss = rg_cross_entropy_of(&c);
-
-        if (!rg_passes_compute(t->passes, &(rg_passes_run){ .texts = &micro[i], .loss = &loss }, &sum, err))
+        if (!o->compute(o->arg, t->passes, &micro[i], 1 / (double)out->n_targets, false, &loss, err))
             return false;
-        out->loss += sum * c.scale;
+        out->loss += loss;
     }
     if (!rg_masters_pull(t->o.masters, err))
         return false;
@@ -101,6 +103,13 @@ bool rg_training_next(rg_training *t, rg_training_step *out, rg_error *err)
     const bool ok = push(t, err);
     out->seconds = rg_seconds(from, rg_now_ns());
     return ok;
+}
+
+bool rg_training_loss(rg_training *t, const rg_objective *o, const rg_texts *texts, double *loss, rg_error *err)
+{
+    const int64_t n = o->count(o->arg, texts);
+
+    return o->compute(o->arg, t->passes, texts, n ? 1 / (double)n : 0, true, loss, err);
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */

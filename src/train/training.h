@@ -9,6 +9,7 @@
 #include "train/adamw.h"
 #include "train/feed.h"
 #include "train/lora.h"
+#include "train/objective.h"
 
 typedef struct rg_training rg_training;
 
@@ -16,6 +17,7 @@ typedef struct rg_training_options {
     rg_masters *masters;
     rg_lora *lora; /* which is trained in their place; NULL: they are */
     rg_feed *feed;
+    const rg_objective *objective; /* NULL: rg_next_ids */
     const rg_train_settings *settings;
     const rg_backend *backend;
     rg_pool *pool;
@@ -36,6 +38,10 @@ typedef struct rg_training_step {
 
 bool rg_training_next(rg_training *t, rg_training_step *out, rg_error *err) RG_MUST_CHECK;
 int64_t rg_training_done(const rg_training *t); /* steps */
+
+/* An objective's loss of texts as the model now is, the mean over the positions that count; no gradients. */
+bool rg_training_loss(rg_training *t, const rg_objective *o, const rg_texts *texts, double *loss,
+                      rg_error *err) RG_MUST_CHECK;
 
 bool rg_training_save(const rg_training *t, const char *path, rg_error *err) RG_MUST_CHECK;
 /* 1: it goes on from the checkpoint; 0: there is none; -1: *err, which names a setting that differs, or what is wrong

@@ -106,6 +106,35 @@ static void a_vocabulary_and_a_model_from_scratch(void **state)
     assert_int_equal(command_run(args), 0);
 }
 
+/* A student of another width learns from a shipped model; drawn ids are stored and found again. */
+static void a_student_learns(void **state)
+{
+    char config[512], out[512], args[2400];
+
+    (void)state;
+    snprintf(config, sizeof config, "%s", test_scratch("student.json"));
+    snprintf(out, sizeof out, "%s", test_scratch("student"));
+    test_write_text(config,
+                    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 32, "
+                    "\"intermediate_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+                    "\"rms_norm_eps\": 1e-5, \"vocab_size\": 4096, \"tie_word_embeddings\": true}");
+    for (int i = 0; i < 2; i++) {
+        snprintf(args, sizeof args,
+                 "distill %s --teacher " MODEL " --tokenizer " MODEL " --data " DATA
+                 " --steps 6 --batch 2 --length 32 --lr 0.003 --warmup 1 --quiet --json -o %s %s%s",
+                 config, out, i ? "--loss sampled --store " : "--hidden-loss", i ? out : "");
+        if (i)
+            strcat(args, ".draws");
+        json_t *v = command_json(args);
+        assert_int_equal(json_array_size(json_object_get(v, "steps")), 6);
+        assert_true(json_real_value(json_object_get(v, "kl_after")) < json_real_value(json_object_get(v, "kl_before")));
+        assert_int_equal(json_integer_value(json_object_get(v, "stored_positions")), i ? 6 * 2 * 32 : 0);
+        json_decref(v);
+    }
+    snprintf(args, sizeof args, "run %s -p \"Once\" -n 2 --quiet", out);
+    assert_int_equal(command_run(args), 0);
+}
+
 static void what_cannot_be_trained_is_refused(void **state)
 {
     (void)state;
@@ -114,6 +143,10 @@ static void what_cannot_be_trained_is_refused(void **state)
     command_refuses("train " MODEL " --data nowhere.txt -o nowhere", 1, "nowhere.txt");
     command_refuses("train " RG_TEST_DATA "/llama/model.gguf --data " DATA " -o nowhere", 1, "GGUF");
     command_refuses("train " MODEL " --data " DATA " -o nowhere --schedule steps", 2, "schedule");
+    command_refuses("distill " MODEL " --data " DATA " -o nowhere", 2, "--teacher");
+    command_refuses("distill " MODEL " --teacher " MODEL " --data " DATA " -o nowhere --loss l2", 2, "--loss");
+    command_refuses("distill " MODEL " --teacher " MODEL " --data " DATA " -o nowhere --store x", 2, "--store");
+    command_refuses("distill " MODEL " --teacher " RG_TEST_DATA "/llama --data " DATA " -o nowhere", 1, "vocabulary");
     command_refuses("tokenizer train", 2, "TEXT");
     command_refuses("grad " MODEL, 2, "BATCH");
 }
@@ -124,6 +157,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_run_goes_on),
         cmocka_unit_test(json_has_every_step),
         cmocka_unit_test(a_vocabulary_and_a_model_from_scratch),
+        cmocka_unit_test(a_student_learns),
         cmocka_unit_test(what_cannot_be_trained_is_refused),
     };
 

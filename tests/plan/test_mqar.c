@@ -6,6 +6,7 @@
 
 #include "support/test.h"
 
+#include "base/rng.h"
 #include "ckpt/checkpoint.h"
 #include "plan/mqar.h"
 

@@ -1,0 +1,24 @@
+/* objective.h -- what a training run makes small: a loss of a batch, and what is trained beside the model. */
+#ifndef RG_TRAIN_OBJECTIVE_H
+#define RG_TRAIN_OBJECTIVE_H
+
+#include "train/adamw.h"
+#include "train/passes.h"
+
+typedef struct rg_objective {
+    void *arg;
+    /* Positions of a batch that its loss is a sum over: a step's sum is divided by those of all its micro-batches. */
+    int64_t (*count)(void *arg, const rg_texts *t);
+    /* Before the gradients of a step, whose micro-batches these are; NULL: nothing is to be done. */
+    bool (*begin)(void *arg, rg_passes *p, const rg_texts *micro, int n, double scale, rg_error *err);
+    /* Loss of a micro-batch, times scale, and, unless forward_only, the gradients. */
+    bool (*compute)(void *arg, rg_passes *p, const rg_texts *t, double scale, bool forward_only, double *loss,
+                    rg_error *err);
+    /* Tensors of its own that are trained too; NULL: none.  Their gradients are its affair. */
+    bool (*add_to)(void *arg, rg_adamw *a, rg_error *err);
+} rg_objective;
+
+/* Cross-entropy with the targets. */
+extern const rg_objective rg_next_ids;
+
+#endif
