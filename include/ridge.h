@@ -519,6 +519,14 @@ RG_API rg_stats rg_engine_stats(const rg_engine *engine);
  * measure with. */
 RG_API double rg_engine_bandwidth(const rg_engine *engine);
 
+/* What this machine can do at most with this model: its roofline.  0: it was not measured while opening. */
+typedef struct rg_limits {
+    double bytes_s; /* bytes read per second, as rg_engine_bandwidth */
+    double ops_s;   /* operations per second of products with the weights: a multiplication and an addition are two */
+} rg_limits;
+
+RG_API rg_limits rg_engine_limits(const rg_engine *engine);
+
 /* What a decode step of `batch` sequences, each after `context` positions, is expected to take on this machine, by what
  * has been learnt from steps so far; and a prompt of `context` positions alone. */
 typedef struct rg_forecast {

@@ -468,6 +468,13 @@ double rg_engine_bandwidth(const rg_engine *e)
     return rg_roofs_probe(&now, e->backend, e->n_threads, (double)e->model->weights.bytes, NULL) ? now.read_bytes_s : 0;
 }
 
+rg_limits rg_engine_limits(const rg_engine *e)
+{
+    rg_step_roofs roofs = rg_loop_step_time(e->loop).roofs;
+
+    return (rg_limits){ .bytes_s = roofs.bytes_s, .ops_s = roofs.product_ops_s };
+}
+
 static const char *bound_of(const rg_step_time *t, const rg_step_load *load)
 {
     double limit_s = rg_step_limit_s(t, load);

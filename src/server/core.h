@@ -13,6 +13,7 @@
 #include "server/keys.h"
 #include "server/metrics.h"
 #include "server/server.h"
+#include "server/steps.h"
 #include "server/talk/learn.h"
 
 typedef struct rg_call rg_call;
@@ -41,6 +42,7 @@ struct rg_server {
     rg_metrics *metrics;
     rg_kept_texts *kept;         /* responses and conversations */
     rg_background *background, own_background; /* of all models */
+    rg_steps *steps;       /* the latest steps and answers */
     rg_batches *batches;   /* NULL: no files and batches */
     int64_t started_s;
     _Atomic(rg_engine *) engine; /* NULL: not yet */

@@ -190,6 +190,7 @@ static void look(pump *p, rg_engine *engine)
     uint64_t now_ns = rg_now_ns();
 
     note_steps(p, &now);
+    rg_steps_add(p->s->steps, &p->last, &now, now_ns);
     note_totals(p->s->metrics, &now);
     note_window(p, &now, now_ns);
     watch(p, &now, now_ns);

@@ -311,7 +311,8 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     if (s->keys)
         rg_keys_weigh(s->keys, o->key_weights);
     s->metrics = s->keys ? rg_metrics_new(s->o.model, err) : NULL;
-    if (!s->metrics || (s->o.batch_dir && !rg_batches_open(s, err)))
+    s->steps = s->metrics ? rg_steps_new(err) : NULL;
+    if (!s->steps || (s->o.batch_dir && !rg_batches_open(s, err)))
         goto fail;
     s->kept = rg_kept_open(&(rg_kept_options){ .dir = s->o.store_dir, .max_bytes = (size_t)64 << 20, .lasts_s = 3600 },
                            err);
@@ -394,7 +395,8 @@ rg_server *rg_server_beside(rg_server *first, const char *name, rg_error *err)
     pthread_mutex_init(&s->lock, NULL);
     s->news_made = rg_cond_init(&s->news);
     s->metrics = s->o.model && s->news_made ? rg_metrics_new(s->o.model, err) : NULL;
-    if (s->metrics)
+    s->steps = s->metrics ? rg_steps_new(err) : NULL;
+    if (s->steps)
         return s;
     rg_server_end_beside(s);
     return rg_fail_memory(err, 0), NULL;
@@ -402,6 +404,7 @@ rg_server *rg_server_beside(rg_server *first, const char *name, rg_error *err)
 
 void rg_server_end_beside(rg_server *s)
 {
+    rg_steps_free(s->steps);
     rg_metrics_free(s->metrics);
     free_text(s->o.model);
     if (s->news_made)
@@ -538,6 +541,7 @@ void rg_server_close(rg_server *s)
     rg_kept_close(s->kept);
     rg_keys_free(s->keys);
     rg_metrics_free(s->metrics);
+    rg_steps_free(s->steps);
     free_text(s->o.model);
     free_text(s->o.tls_cert);
     free_text(s->o.tls_key);

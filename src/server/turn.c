@@ -1,9 +1,11 @@
 /* turn.c -- a call while it runs: tokens in, bytes out.  Only the pump's thread is here. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/call.h"
+#include "server/timings.h"
 
 /* ---- tokens in --------------------------------------------------------------------------------------------------- */
 
@@ -120,17 +122,38 @@ static const char *why_ended(const rg_call *c)
     return "stop";
 }
 
+/* Keep how the time of a call that was answered was spent. */
+static void note_answer(const rg_call *c, const rg_totals *t, uint64_t end_ns)
+{
+    rg_timings d = rg_call_timings(c, -1);
+    rg_answer_note a = { .tenant = rg_exchange_notes(c->x)->tenant,
+                         .since_ns = c->since_ns,
+                         .end_ns = end_ns,
+                         .queue_s = t->queue_s,
+                         .first_s = c->first_ns ? rg_seconds(c->since_ns, c->first_ns) : 0,
+                         .n_prompt = t->n_prompt,
+                         .n_cached = t->n_cached,
+                         .n_output = t->n_output,
+                         .n_drafted = d.n_drafted,
+                         .n_accepted = d.n_accepted };
+
+    snprintf(a.id, sizeof a.id, "%s", rg_exchange_id(c->x));
+    rg_steps_answered(c->server->steps, &a);
+}
+
 /* Add the figures of a call that was answered to the metrics. */
 static void record(const rg_call *c, const char *reason)
 {
     rg_metrics *m = c->server->metrics;
     rg_totals t = rg_call_totals(c);
-    double whole = rg_seconds(c->since_ns, rg_now_ns()), first = rg_seconds(c->since_ns, c->first_ns);
+    uint64_t now = rg_now_ns();
+    double whole = rg_seconds(c->since_ns, now), first = rg_seconds(c->since_ns, c->first_ns);
     double decode = rg_seconds(c->first_ns, c->last_ns);
     int32_t longest = 0;
 
     if ((double)(t.n_prompt + t.n_output) > rg_metric_gauge(m, RG_G_LONGEST))
         rg_gauge(m, RG_G_LONGEST, (double)(t.n_prompt + t.n_output));
+    note_answer(c, &t, now);
     rg_count_finish(m, reason);
     rg_count(m, RG_C_CACHE_QUERIES, (double)t.n_prompt);
     rg_count(m, RG_C_CACHE_HITS, (double)t.n_cached);
