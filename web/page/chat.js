@@ -298,8 +298,8 @@ export async function start() {
     }
   });
   $('new').addEventListener('click', newChat);
-  talks = await store.open();
-  if (talks.length) talk = talks[0];
+  talks = talks.concat(await store.open()); // something may have been said already
+  if (talks.length && !talk.messages.length) talk = talks[0];
   drawList();
   drawTalk();
   if (!store.keeps()) note('This browser keeps no conversations: they are lost when the page is closed.');
