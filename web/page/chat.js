@@ -64,7 +64,8 @@ function rename(t, item) {
   input.onblur = () => end(true);
   input.onkeydown = e => { if (e.key === 'Enter' || e.key === 'Escape') { e.stopPropagation(); end(e.key === 'Enter'); } };
   item.replaceChildren(input);
-  input.select();
+  input.focus();
+    input.select();
 }
 
 function drop(t) {
