@@ -56,10 +56,9 @@ function offer() {
 
 async function look() {
   try {
-    showStatus(await json('/status'));
-    if (!models.known()) {
-      if (await models.load()) offer();
-    }
+    const status = await json('/status?' + models.query());
+    showStatus(status);
+    if ((!models.known() || status.plan && models.wasClosed()) && await models.load()) offer();
     $('state').classList.remove('bad');
   } catch (e) {
     if (e.status !== 503) { // 503: it is loading, and says so in its status
@@ -95,7 +94,9 @@ document.addEventListener('keydown', e => {
 
 settings.show($('fields'), name => { if (name === 'key') models.load().then(changed => { if (changed) offer(); }, () => {}); });
 $('reset').addEventListener('click', () => settings.reset());
-$('side').open = matchMedia('(min-width: 50rem)').matches;
+const wide = matchMedia('(min-width: 50rem)'); // room for the list of conversations beside the chat
+wide.addEventListener('change', () => { $('side').open = wide.matches; });
+$('side').open = wide.matches;
 models.start(offer);
 complete.start();
 compare.start();

@@ -6,18 +6,25 @@
 #include "server/json.h"
 #include "server/models.h"
 
-static void reply_state(rg_server *s, rg_exchange *x, bool ok, const char *what)
+/* How far it is with opening the model, if that is under way. */
+static void write_progress(rg_buf *out, rg_server *s)
 {
     const char *step = atomic_load(&s->state) == RG_LOADING ? atomic_load(&s->loading) : NULL;
+
+    if (!step || (s->models && !rg_models_is_wanted(s)))
+        return;
+    rg_out_text(out, "step", step);
+    rg_out_real(out, "progress", atomic_load(&s->loaded) * 1e-3);
+}
+
+static void reply_state(rg_server *s, rg_exchange *x, bool ok, const char *what)
+{
     rg_buf out;
 
     rg_buf_init(&out, 4096);
     rg_out_open(&out, NULL, '{');
     rg_out_text(&out, "status", what);
-    if (step) {
-        rg_out_text(&out, "step", step);
-        rg_out_real(&out, "progress", atomic_load(&s->loaded) * 1e-3);
-    }
+    write_progress(&out, s);
     rg_out_close(&out, '}');
     if (!ok)
         rg_exchange_set(x, "Retry-After", "2");
@@ -112,21 +119,57 @@ static void write_forecasts(rg_buf *out, const rg_server *s)
     rg_out_close(out, ']');
 }
 
-/* What the page's gauges show. */
-void rg_api_status(rg_server *s, rg_exchange *x)
+/* Facts of a model that is open, held. */
+static void write_plan(rg_buf *out, const rg_server *s)
+{
+    rg_out_open(out, "plan", '{');
+    rg_out_text(out, "draft", s->info.draft);
+    rg_out_text(out, "architecture", s->info.architecture);
+    rg_out_text(out, "isa", s->info.isa);
+    rg_out_text(out, "recipe", s->info.recipe);
+    rg_out_text(out, "kv_type", s->info.kv_type);
+    rg_out_int(out, "threads", s->info.n_threads);
+    rg_out_int(out, "context", s->info.max_seq_len);
+    rg_out_int(out, "parameters", (int64_t)s->info.n_parameters);
+    rg_out_int(out, "weight_bytes", (int64_t)s->info.weight_bytes);
+    rg_out_int(out, "state_bytes", (int64_t)s->info.state_bytes);
+    rg_out_int(out, "position_bytes", (int64_t)s->info.position_bytes);
+    rg_out_int(out, "sequence_bytes", (int64_t)s->info.sequence_bytes);
+    rg_out_bool(out, "chat", rg_chat_has_template(s->engine));
+    write_forecasts(out, s);
+    rg_out_close(out, '}');
+}
+
+/* One of several models is closed until it is asked for. */
+static const char *state_word(rg_server *s)
+{
+    static const char *const states[] = { "loading", "ready", "draining", "fault" };
+    int state = atomic_load(&s->state);
+
+    return state == RG_LOADING && s->models && !rg_models_is_wanted(s) ? "closed" : states[state];
+}
+
+/* What the page's gauges show, of the model that the query names. */
+void rg_api_status(rg_server *first, rg_exchange *x)
 {
     static const struct {
         const char *name;
         rg_gauge_id id;
     } gauges[] = { { "tokens_per_s", RG_G_TOKENS_S }, { "prompt_tokens_per_s", RG_G_PREFILL_S },
-                   { "batch", RG_G_BATCH }, { "running", RG_G_RUNNING }, { "waiting", RG_G_WAITING },
-                   { "state_used", RG_G_KV }, { "roofline", RG_G_ROOFLINE } };
-    static const char *const states[] = { "loading", "ready", "draining", "fault" };
+                   { "batch", RG_G_BATCH },           { "running", RG_G_RUNNING },
+                   { "waiting", RG_G_WAITING },       { "state_used", RG_G_KV },
+                   { "roofline", RG_G_ROOFLINE } };
+    rg_refusal e = { 0 };
+    rg_server *s = rg_models_told(first, x, &e);
     rg_buf out;
 
+    if (!s) {
+        rg_reply_refusal(first, x, &e);
+        return;
+    }
     rg_buf_init(&out, 1 << 16);
     rg_out_open(&out, NULL, '{');
-    rg_out_text(&out, "state", states[atomic_load(&s->state)]);
+    rg_out_text(&out, "state", state_word(s));
     rg_out_text(&out, "model", s->o.model);
     rg_out_text(&out, "version", RG_VERSION);
     for (size_t i = 0; i < RG_LEN(gauges); i++)
@@ -135,23 +178,11 @@ void rg_api_status(rg_server *s, rg_exchange *x)
     rg_out_real(&out, "step_s", rg_metric_quantile(s->metrics, RG_H_STEP, 0.5));
     rg_out_real(&out, "drafted_tokens", rg_metric_counter(s->metrics, RG_C_DRAFT_TOKENS));
     rg_out_real(&out, "accepted_tokens", rg_metric_counter(s->metrics, RG_C_ACCEPTED));
-    if (s->engine) {
-        rg_out_open(&out, "plan", '{');
-        rg_out_text(&out, "draft", s->info.draft);
-        rg_out_text(&out, "architecture", s->info.architecture);
-        rg_out_text(&out, "isa", s->info.isa);
-        rg_out_text(&out, "recipe", s->info.recipe);
-        rg_out_text(&out, "kv_type", s->info.kv_type);
-        rg_out_int(&out, "threads", s->info.n_threads);
-        rg_out_int(&out, "context", s->info.max_seq_len);
-        rg_out_int(&out, "parameters", (int64_t)s->info.n_parameters);
-        rg_out_int(&out, "weight_bytes", (int64_t)s->info.weight_bytes);
-        rg_out_int(&out, "state_bytes", (int64_t)s->info.state_bytes);
-        rg_out_int(&out, "position_bytes", (int64_t)s->info.position_bytes);
-        rg_out_int(&out, "sequence_bytes", (int64_t)s->info.sequence_bytes);
-        rg_out_bool(&out, "chat", rg_chat_has_template(s->engine));
-        write_forecasts(&out, s);
-        rg_out_close(&out, '}');
+    if (rg_server_hold(s)) {
+        write_plan(&out, s);
+        rg_server_release(s);
+    } else {
+        write_progress(&out, s);
     }
     rg_out_close(&out, '}');
     rg_reply_json(s, x, &out);

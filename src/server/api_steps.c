@@ -1,5 +1,5 @@
-/* api_steps.c -- GET /steps: the latest steps, and the limits of the machine.  GET /trace/ID: how the time of one
- * request was spent, as JSON that Chrome's tracing and Perfetto open. */
+/* api_steps.c -- GET /steps: the latest steps of a model, and the limits of the machine.  GET /trace/ID: how the time
+ * of one request was spent, as JSON that Chrome's tracing and Perfetto open.  Neither opens a model. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,28 +57,43 @@ static void write_step(rg_buf *out, const rg_step_note *n)
     rg_out_int(out, "steps", n->n_steps);
 }
 
-void rg_api_steps(rg_server *s, rg_exchange *x)
+/* The machine's limits with a model; zeros: it is not open, or they were not measured. */
+static rg_limits limits_of(rg_server *s)
 {
-    rg_limits limits = rg_engine_limits(s->engine);
+    rg_limits limits = { 0 };
+
+    if (rg_server_hold(s)) {
+        limits = rg_engine_limits(s->engine);
+        rg_server_release(s);
+    }
+    return limits;
+}
+
+void rg_api_steps(rg_server *first, rg_exchange *x)
+{
     rg_refusal e = { 0 };
+    rg_server *s = rg_models_told(first, x, &e);
     int64_t after, limit;
+    uint64_t last;
     rg_buf out;
 
-    if (!read_number(x, "after", 0, 0, INT64_MAX, &after, &e) ||
+    if (!s || !read_number(x, "after", 0, 0, INT64_MAX, &after, &e) ||
         !read_number(x, "limit", USUAL_STEPS, 1, RG_STEPS_KEPT, &limit, &e)) {
-        rg_reply_refusal(s, x, &e);
+        rg_reply_refusal(first, x, &e);
         return;
     }
     rg_step_note *notes = new_notes(s, x, limit);
     if (!notes)
         return;
-    int n = rg_steps_read(s->steps, (uint64_t)after, 0, notes, (int)limit);
+    rg_limits limits = limits_of(s);
+    int n = rg_steps_read(s->steps, (uint64_t)after, 0, notes, (int)limit, &last);
     uint64_t now = rg_now_ns();
     rg_buf_init(&out, (size_t)4 << 20);
     rg_out_open(&out, NULL, '{');
+    rg_out_text(&out, "model", s->o.model);
     rg_out_real(&out, "bytes_per_s", limits.bytes_s);
     rg_out_real(&out, "ops_per_s", limits.ops_s);
-    rg_out_u64(&out, "next", n ? notes[n - 1].number : (uint64_t)after);
+    rg_out_u64(&out, "next", last);
     rg_out_open(&out, "steps", '[');
     for (int i = 0; i < n; i++) {
         rg_out_open(&out, NULL, '{');
@@ -183,7 +198,7 @@ void rg_api_trace(rg_server *s, rg_exchange *x)
     rg_step_note *notes = new_notes(s, x, RG_STEPS_KEPT);
     if (!notes)
         return;
-    int n = rg_steps_read(each->steps, 0, a.since_ns, notes, RG_STEPS_KEPT);
+    int n = rg_steps_read(each->steps, 0, a.since_ns, notes, RG_STEPS_KEPT, NULL);
     rg_buf_init(&out, (size_t)8 << 20);
     rg_out_open(&out, NULL, '{');
     rg_out_text(&out, "displayTimeUnit", "ms");

@@ -166,6 +166,18 @@ rg_server *rg_models_find(rg_server *s, const char *name)
     return NULL;
 }
 
+rg_server *rg_models_told(rg_server *s, rg_exchange *x, rg_refusal *e)
+{
+    const char *name = rg_exchange_query(x, "model");
+
+    if (!s->models || !name || !*name)
+        return rg_check_model(s, name, e) ? s : NULL;
+    rg_server *named = rg_models_find(s, name);
+    if (!named)
+        rg_refuse_model(s, e);
+    return named;
+}
+
 /* ---- exchanges --------------------------------------------------------------------------------------------------- */
 
 /* The model that an exchange asks for, in to: "model", or as Ollama's older clients say, "name".  False: none. */
@@ -279,6 +291,16 @@ void rg_server_release(rg_server *s)
 {
     if (s->slot)
         release(s, false);
+}
+
+bool rg_models_is_wanted(rg_server *s)
+{
+    bool is;
+
+    pthread_mutex_lock(&s->models->lock);
+    is = s->slot->waiting;
+    pthread_mutex_unlock(&s->models->lock);
+    return is;
 }
 
 void rg_models_keep(rg_server *s, double seconds)

@@ -36,6 +36,11 @@ int64_t rg_models_expire_s(rg_server *s);
 rg_server *rg_server_nth(rg_server *s, int i);
 /* The model of this name, or with an adapter of this name; NULL: there is none. */
 rg_server *rg_models_find(rg_server *s, const char *name);
+/* The model that the query of an exchange names, open or not: what is told of a model opens none.  Without a name the
+ * server's first.  NULL and *e: there is none of this name. */
+rg_server *rg_models_told(rg_server *s, rg_exchange *x, rg_refusal *e);
+/* Somebody waits for it: it is being opened, or will be. */
+bool rg_models_is_wanted(rg_server *s);
 /* While it is held a model that is open stays so.  False: it is not open. */
 bool rg_server_hold(rg_server *s);
 void rg_server_release(rg_server *s);

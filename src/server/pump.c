@@ -230,6 +230,8 @@ static void *run(void *arg)
     s->aborting = true;
     take_fresh(p);
     run_turn(p);
+    if (s->engine)
+        look(p, s->engine); /* its last steps count too */
     rg_free(p);
     return NULL;
 }

@@ -421,6 +421,16 @@ bool rg_server_ready_to_answer(rg_server *s, rg_engine *engine, rg_error *err)
     return true;
 }
 
+/* A model that is closed does nothing, and keeps nothing in memory. */
+static void rest_gauges(rg_metrics *m)
+{
+    static const rg_gauge_id ids[] = { RG_G_READY, RG_G_RUNNING, RG_G_WAITING, RG_G_WAITING_IDS, RG_G_STATE,
+                                       RG_G_LIVE, RG_G_KV, RG_G_TOKENS_S, RG_G_PREFILL_S, RG_G_BATCH };
+
+    for (size_t i = 0; i < RG_LEN(ids); i++)
+        rg_gauge(m, ids[i], 0);
+}
+
 void rg_server_unready(rg_server *s)
 {
     rg_engine *engine = atomic_load(&s->engine);
@@ -429,13 +439,13 @@ void rg_server_unready(rg_server *s)
     rg_pump_stop(s);
     s->closing = s->aborting = false;
     atomic_compare_exchange_strong(&s->state, &ready, RG_LOADING);
-    rg_gauge(s->metrics, RG_G_READY, 0);
+    rest_gauges(s->metrics);
     atomic_store(&s->engine, NULL);
     rg_close(engine);
 }
 
-bool rg_server_serve_models(rg_server *s, const rg_server_models *o, const char *const *names,
-                            const char *const *paths, int32_t n, rg_error *err)
+bool rg_server_serve_models(rg_server *s, const rg_server_models *o, const char *const *names, const char *const *paths,
+                            int32_t n, rg_error *err)
 {
     const char *name = rg_strdup(names[0]);
 

@@ -8,7 +8,8 @@
 
 struct rg_steps {
     pthread_mutex_t lock;
-    uint64_t n_steps, n_answers; /* noted so far; the latest overwrite the oldest */
+    uint64_t n_notes, n_answers; /* so far; the latest overwrite the oldest */
+    uint64_t last;               /* the number of the latest step */
     rg_step_note step[RG_STEPS_KEPT];
     rg_answer_note answer[RG_ANSWERS_KEPT];
 };
@@ -36,8 +37,9 @@ void rg_steps_add(rg_steps *s, const rg_stats *then, const rg_stats *now, uint64
     if (now->n_steps == then->n_steps)
         return;
     pthread_mutex_lock(&s->lock);
-    s->step[s->n_steps++ % RG_STEPS_KEPT] = (rg_step_note){
-        .number = now->n_steps,
+    s->last += now->n_steps - then->n_steps;
+    s->step[s->n_notes++ % RG_STEPS_KEPT] = (rg_step_note){
+        .number = s->last,
         .end_ns = now_ns,
         .took_s = now->busy_s - then->busy_s,
         .limit_s = now->limit_s - then->limit_s,
@@ -60,19 +62,21 @@ void rg_steps_answered(rg_steps *s, const rg_answer_note *a)
     pthread_mutex_unlock(&s->lock);
 }
 
-int rg_steps_read(rg_steps *s, uint64_t after, uint64_t from_ns, rg_step_note *out, int room)
+int rg_steps_read(rg_steps *s, uint64_t after, uint64_t from_ns, rg_step_note *out, int room, uint64_t *last)
 {
     int n = 0;
 
     pthread_mutex_lock(&s->lock);
-    uint64_t first = s->n_steps, least = s->n_steps > RG_STEPS_KEPT ? s->n_steps - RG_STEPS_KEPT : 0;
-    for (; first > least && s->n_steps - first < (uint64_t)room; first--) {
+    uint64_t first = s->n_notes, least = s->n_notes > RG_STEPS_KEPT ? s->n_notes - RG_STEPS_KEPT : 0;
+    for (; first > least && s->n_notes - first < (uint64_t)room; first--) {
         const rg_step_note *t = &s->step[(first - 1) % RG_STEPS_KEPT];
         if (t->number <= after || t->end_ns <= from_ns)
             break;
     }
-    for (; first < s->n_steps; first++)
+    for (; first < s->n_notes; first++)
         out[n++] = s->step[first % RG_STEPS_KEPT];
+    if (last)
+        *last = s->last;
     pthread_mutex_unlock(&s->lock);
     return n;
 }

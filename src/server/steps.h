@@ -1,7 +1,8 @@
-/* steps.h -- what the engine's latest steps did, and how the time of the latest answers was spent.
+/* steps.h -- what the latest steps of a model did, and how the time of its latest answers was spent.
  *
  * Two rings of a fixed size: the pump writes, endpoints copy out of them.  The page draws both: steps as dots under the
- * machine's roofline, an answer's time as a picture.  Thread-safe. */
+ * machine's roofline, an answer's time as a picture.  A model that is closed and opened again keeps its rings, and its
+ * steps are counted on.  Thread-safe. */
 #ifndef RG_SERVER_STEPS_H
 #define RG_SERVER_STEPS_H
 
@@ -11,7 +12,7 @@ enum { RG_STEPS_KEPT = 8192, RG_ANSWERS_KEPT = 256, RG_REQUEST_ID = 72 };
 
 /* One step, or several that ended between two looks of the pump, together. */
 typedef struct rg_step_note {
-    uint64_t number;                /* of the last of these steps, counted from 1 */
+    uint64_t number;                /* of the last of these steps, counted from 1 over all engines that were noted */
     uint64_t end_ns;                /* as rg_now_ns counts: when the pump saw that it had ended */
     double took_s, limit_s;         /* time; time at the machine's limits, 0: these were not measured */
     double ops;                     /* operations */
@@ -40,8 +41,8 @@ void rg_steps_add(rg_steps *s, const rg_stats *then, const rg_stats *now, uint64
 void rg_steps_answered(rg_steps *s, const rg_answer_note *a);
 
 /* Copy the latest notes, at most `room`, of steps after number `after` that ended after from_ns, oldest first.  Returns
- * how many. */
-int rg_steps_read(rg_steps *s, uint64_t after, uint64_t from_ns, rg_step_note *out, int room);
+ * how many.  *last: the number of the latest step of all, 0: there was none; NULL is fine. */
+int rg_steps_read(rg_steps *s, uint64_t after, uint64_t from_ns, rg_step_note *out, int room, uint64_t *last);
 /* Copy the latest answer to a request of this id and key.  False: it is not known, or no longer. */
 bool rg_steps_find(rg_steps *s, const char *id, int32_t tenant, rg_answer_note *out);
 

@@ -550,6 +550,11 @@ static void small_endpoints_answer(void **state)
     assert_int_equal(test_web_status(t.port, "/", NULL), 200);
     assert_int_equal(test_web_status(t.port, "/app.js", NULL), 200);
     assert_int_equal(test_web_status(t.port, "/app.css", NULL), 200);
+    assert_int_equal(test_web_status(t.port, "/page/chat.js", NULL), 200);
+    assert_int_equal(test_web_status(t.port, "/vendor/marked.LICENSE", NULL), 200);
+    assert_int_equal(test_web_status(t.port, "/page/", NULL), 404);
+    assert_int_equal(test_web_status(t.port, "/page/../app.js", NULL), 404);
+    assert_int_equal(test_web_status(t.port, "/vendor/README.md", NULL), 404);
 }
 
 static void metrics_count(void **state)

@@ -240,6 +240,73 @@ static void clients_say_how_long(void **state)
     stop(&w);
 }
 
+static json_t *get(int port, const char *path)
+{
+    test_reply r = test_web_ask(port, "GET", path, NULL, NULL);
+
+    if (r.status != 200)
+        fail_msg("GET %s: %d %s", path, r.status, r.body);
+    json_t *v = test_reply_json(&r);
+    test_reply_free(&r);
+    return v;
+}
+
+static int64_t next_step(int port, const char *path)
+{
+    json_t *v = get(port, path);
+    int64_t next = json_integer_value(json_object_get(v, "next"));
+
+    json_decref(v);
+    return next;
+}
+
+static bool has_plan(int port, const char *path, const char *want_state)
+{
+    json_t *v = get(port, path);
+    bool has = json_object_get(v, "plan") != NULL;
+
+    assert_string_equal(test_json_text(v, "state"), want_state);
+    json_decref(v);
+    return has;
+}
+
+/* /steps and /status are of the model that the query names; they open none, and keep none open. */
+static void steps_and_status_are_of_one_model(void **state)
+{
+    world w;
+
+    (void)state;
+    start(&w, 0, (size_t)8 << 20, 0.3);
+    assert_int_equal(next_step(w.port, "/steps?model=llama"), 0);
+    assert_false(has_plan(w.port, "/status?model=llama", "closed"));
+    assert_false(has_plan(w.port, "/status", "closed"));
+    assert_int_equal(test_web_status(w.port, "/steps?model=nobody", NULL), 404);
+    assert_int_equal(test_web_status(w.port, "/status?model=nobody", NULL), 404);
+    assert_int_equal(atomic_load(&w.n_opened), 0);
+    test_reply r = test_web_ask(w.port, "POST", "/v1/completions", "X-Request-Id: of-llama\r\n",
+                                "{\"prompt\":[5,6,7],\"max_tokens\":6,\"ignore_eos\":true,\"model\":\"llama\"}");
+    assert_int_equal(r.status, 200);
+    test_reply_free(&r);
+    TEST_UNTIL(next_step(w.port, "/steps?model=llama") == 6);
+    assert_int_equal(next_step(w.port, "/steps"), 0); /* the first: tales */
+    assert_int_equal(test_web_status(w.port, "/trace/of-llama", NULL), 200);
+    TEST_UNTIL((next_step(w.port, "/steps?model=llama"), !is_loaded(w.port, "llama"))); /* asking keeps it not open */
+    assert_false(has_plan(w.port, "/status?model=llama", "closed"));
+    json_t *v = get(w.port, "/steps?model=llama"); /* they stay, and the limits are those of an open model */
+    assert_int_equal(json_integer_value(json_object_get(v, "next")), 6);
+    assert_string_equal(test_json_text(v, "model"), "llama");
+    assert_float_equal(json_number_value(json_object_get(v, "bytes_per_s")), 0, 0);
+    json_decref(v);
+    v = get(w.port, "/status?model=llama");
+    assert_float_equal(json_number_value(json_object_get(v, "state_used")), 0, 0); /* nothing is in memory */
+    json_decref(v);
+    r = ask(w.port, 1, 0);
+    test_reply_free(&r);
+    TEST_UNTIL(next_step(w.port, "/steps?model=llama") > 6); /* counted on */
+    assert_int_equal(test_web_status(w.port, "/trace/of-llama", NULL), 200);
+    stop(&w);
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     static const char *const bad[] = { "{\"model\":\"nobody\",\"prompt\":[1]}", "{\"model\":\"llam\",\"prompt\":[1]}" };
@@ -302,6 +369,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(they_share_memory),
         cmocka_unit_test(what_nobody_asks_for_is_closed),
         cmocka_unit_test(clients_say_how_long),
+        cmocka_unit_test(steps_and_status_are_of_one_model),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
 

@@ -65,7 +65,7 @@ function rename(t, item) {
   input.onkeydown = e => { if (e.key === 'Enter' || e.key === 'Escape') { e.stopPropagation(); end(e.key === 'Enter'); } };
   item.replaceChildren(input);
   input.focus();
-    input.select();
+  input.select();
 }
 
 function drop(t) {

@@ -10,7 +10,7 @@ const sizes = [ // by rows of a step
 ];
 const sizeOf = rows => sizes.findLastIndex(s => rows >= s.from);
 
-let dots = [], next = 0, roof = { bytes_s: 0, ops_s: 0 }, climbing = null;
+let dots = [], next = 0, of = null, roof = { bytes_s: 0, ops_s: 0 }, climbing = null; // of: the model of the dots
 
 // A logarithmic scale.
 const scale = (least, most, from, to) => v => from + (to - from) * Math.log(v / least) / Math.log(most / least);
@@ -79,9 +79,23 @@ function drawTable() {
 // The dot of a step.  Steps of embedding models and of prompts are steps like any other.
 const dot = s => ({ x: s.ops / s.bytes, y: s.ops / s.took_s, rows: s.rows / s.steps, limit: s.limit_s / s.took_s });
 
+function forget(model) {
+  dots = [];
+  next = 0;
+  of = model;
+  draw();
+  drawTable();
+}
+
 export async function look() {
-  const reply = await json(`/steps?after=${next}&limit=${DOTS}`);
-  if (reply.next < next) dots = []; // another server
+  const model = models.chosen();
+  if (model !== of) forget(model);
+  const reply = await json(`/steps?after=${next}&limit=${DOTS}&${models.query()}`);
+  if (model !== of) return; // another one was chosen meanwhile
+  if (reply.next < next) { // another server at the same address
+    forget(model);
+    return look();
+  }
   next = reply.next;
   roof = { bytes_s: reply.bytes_per_s, ops_s: reply.ops_per_s };
   $('roofline-no').hidden = roof.bytes_s > 0 && roof.ops_s > 0;

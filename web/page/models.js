@@ -4,16 +4,23 @@ import { json } from './api.js';
 
 let list = [];
 
+const one = () => list.find(m => m.id === models.chosen());
+
 function remembered() {
   try { return localStorage.getItem('ridge.model') || ''; } catch { return ''; }
 }
 
 export const models = {
   chosen: () => $('model').value || undefined,
-  // What the chosen model can do: words as in /v1/models; nothing is known before the list is there.
-  can: word => !!list.find(m => m.id === models.chosen())?.capabilities?.includes(word),
-  chats: () => models.can('completion') && list.find(m => m.id === models.chosen())?.meta?.chat_template !== false,
+  // The chosen model, as part of a path's query.
+  query: () => 'model=' + encodeURIComponent(models.chosen() || ''),
+  // What the chosen model can do: words as in /v1/models.  Nothing is known before the list is there; a model that the
+  // server could not look into may do anything.
+  can: word => !!one() && (one().capabilities?.includes(word) ?? true),
+  chats: () => models.can('completion') && one().meta?.chat_template !== false,
   known: () => list.length > 0,
+  // Of several, it was not loaded when the list was read: the server may know more of it now.
+  wasClosed: () => one()?.loaded === false,
 
   // Read the list.  False: it is as it was.  Throws what the server refused.
   async load() {

@@ -14,7 +14,7 @@ const rows = [
 ];
 const bounds = { weights: 'reading weights', kv: 'reading K/V', compute: 'arithmetic' };
 
-// What is expected of this model on this machine, as it was at the start: it does not change while the server runs.
+// What is expected of this model on this machine, as it was when it was opened: it does not change while it is open.
 function showForecast(plan) {
   const first = plan.forecast[0];
   if (!first || !$('forecast').hidden) return;
@@ -33,11 +33,20 @@ function gauge(name, text, share = null) {
   if (meter) meter.value = share ?? 0;
 }
 
+// What the server does with the model, where that is not answering.
+function stateText(s) {
+  if (s.state === 'closed') return 'It is loaded when it is asked for.';
+  if (s.state === 'loading') return s.step ? `Loading: ${s.step}, ${percent(s.progress)}` : 'Loading …';
+  return s.state === 'ready' ? '' : s.state;
+}
+
+let shown = null; // the model of the plan that is shown
+
 const rate = v => v.toFixed(v > 0 && v < 100 ? 1 : 0);
 
 export function showStatus(s) {
   const measured = s.plan?.forecast.length > 0 && s.roofline > 0; // 0: no answer yet, or the machine was not measured
-  $('state').textContent = s.state === 'ready' ? '' : s.state;
+  $('state').textContent = stateText(s);
   gauge('rate', rate(s.tokens_per_s));
   gauge('prompt', rate(s.prompt_tokens_per_s));
   gauge('batch', rate(s.batch));
@@ -45,6 +54,12 @@ export function showStatus(s) {
   gauge('waiting', s.waiting);
   gauge('state', s.plan ? percent(s.state_used) : null, s.state_used);
   gauge('roofline', measured ? percent(s.roofline) : null, s.roofline);
+  if (s.model !== shown || !s.plan) {
+    $('forecast').hidden = true;
+    $('forecast-of').textContent = '';
+    $('plan').replaceChildren();
+    shown = s.model;
+  }
   if (!s.plan) return;
   $('plan').replaceChildren(...rows.flatMap(([name, value]) => [el('dt', { textContent: name }), el('dd', { textContent: value(s) })]));
   showForecast(s.plan);
