@@ -12,6 +12,9 @@ static const double HELD = 3, FIRST_CHANCE = 0.5;
 static const float FADE = 0.935f, FADE_OVERALL = 0.985f;
 /* Drafts are worth their trouble if they bring so much more. */
 static const double CLEARLY = 1.03;
+/* A step with drafts does all that one without them does.  If it takes less than this part of what those took, they take
+ * less by now, and are measured anew. */
+static const double OUTDATED = 0.8;
 /* The share of the time of steps without drafts that drafts may lose, and the most that is saved up for it, in such
  * steps. */
 static const double CREDIT_SHARE = 0.01, CREDIT_STEPS = 8;
@@ -57,6 +60,7 @@ enum {
     SURE_STEPS = 3,      /* it counts from so many on, */
     TRY_DEPTH = 2,
     LONGEST_PAUSE = 8 * RG_CHOICE_TRY,
+    LONG_ANSWER = 1000,
     STALE = RG_CHOICE_TRY, /* and steps without drafts are taken again after so many */
 };
 
@@ -93,25 +97,49 @@ static void add_credit(rg_draft_choice *c, double s, double plain_s)
     c->credit_s = c->credit_s + s < most ? c->credit_s + s : most;
 }
 
+/* True if drafts were made in every step for so long that steps without them may take another time by now. */
+static bool is_stale(const rg_draft_choice *c, const rg_draft_measured *m)
+{
+    return c->n_steps - m->last_plain > STALE;
+}
+
+static void count_one(int32_t *n)
+{
+    *n += *n < MEAN_STEPS - 1;
+}
+
+/* A step without drafts.  One that took less than half of the mean begins a new mean: nothing makes a step faster than it
+ * is, so that those before were held up, as the first ones are by cold caches and by threads that wake.  Drafts that
+ * are compared with those would seem to pay. */
+static void measure_plain(rg_draft_choice *c, rg_draft_measured *m, double took_s)
+{
+    if (is_stale(c, m) || took_s < m->plain_s / 2)
+        m->n_plain = 0;
+    if (!m->n_plain)
+        m->plain_s = 0;
+    take_mean(&m->plain_s, m->n_plain, took_s);
+    count_one(&m->n_plain);
+    m->last_plain = c->n_steps;
+    add_credit(c, CREDIT_SHARE * took_s, m->plain_s);
+}
+
 void rg_draft_measure(rg_draft_choice *c, int32_t n, bool drafted, double took_s, int32_t n_ids)
 {
     rg_draft_measured *m = measured_of(c, n);
-    int32_t *count = drafted ? &m->n_drafted : &m->n_plain;
+    double saved_s = (double)n_ids / n * m->plain_s - took_s;
 
-    if (drafted) {
-        double saved_s = (double)n_ids / n * m->plain_s - took_s;
-        take_mean(&m->ids, *count, (double)n_ids / n);
-        take_mean(&m->drafted_s, *count, took_s);
-        add_credit(c, saved_s, m->plain_s);
-        if (c->tried && saved_s > 0)
-            c->last_try = c->n_steps - c->pause; /* the next larger draft may be tried at once */
-    } else {
-        take_mean(&m->plain_s, *count, took_s);
-        m->last_plain = c->n_steps;
-        add_credit(c, CREDIT_SHARE * took_s, m->plain_s);
+    if (!drafted) {
+        measure_plain(c, m, took_s);
+        return;
     }
-    if (*count < MEAN_STEPS - 1)
-        ++*count;
+    take_mean(&m->ids, m->n_drafted, (double)n_ids / n);
+    take_mean(&m->drafted_s, m->n_drafted, took_s);
+    count_one(&m->n_drafted);
+    if (took_s < OUTDATED * m->plain_s)
+        m->n_plain = 0;
+    add_credit(c, saved_s, m->plain_s);
+    if (c->tried && saved_s > 0)
+        c->last_try = c->n_steps - c->pause; /* the next larger draft may be tried at once */
 }
 
 double rg_draft_plain_s(const rg_draft_choice *c, int32_t n)
@@ -130,7 +158,7 @@ static bool has_lost(const rg_draft_measured *m)
 /* True if a step without drafts has to be taken, for comparing. */
 static bool needs_plain(const rg_draft_choice *c, const rg_draft_measured *m)
 {
-    return m->n_plain < SURE_STEPS || c->n_steps - m->last_plain > STALE;
+    return m->n_plain < SURE_STEPS || is_stale(c, m);
 }
 
 /* ---- one answer -------------------------------------------------------------------------------------------------- */
@@ -177,10 +205,25 @@ static int32_t best_depth(const rg_draft_choice *c, const rg_draft_answer *a, co
     return best;
 }
 
-/* False: it was never asked, and the credit does not cover yet what its first call costs. */
-static bool may_begin(const rg_draft_choice *c, const rg_draft_option *o, const prices *p)
+/* The share of an answer's time that reading its text for a drafter may take: as little as other tries where nothing is
+ * known of drafts, and half of what they win where they do. */
+static double reading_share(const rg_draft_measured *m)
 {
-    return !o->is_new || p->plain_s <= c->credit_s;
+    double won = m->n_drafted < SURE_STEPS ? 0 : m->ids * m->plain_s / m->drafted_s - 1;
+
+    return won / 2 > CREDIT_SHARE ? won / 2 : CREDIT_SHARE;
+}
+
+/* True if what a drafter does before its first guess for an answer is worth it: the credit covers it, or it is little
+ * beside the ids that the answer may still have.  Few answers have as many as they may. */
+static bool may_begin(const rg_draft_choice *c, const rg_draft_answer *a, const rg_draft_option *o, int32_t drafter,
+                      const prices *p, int32_t n_answers)
+{
+    const double first_s = a->read_s[drafter] + (o->is_new ? p->plain_s : 0);
+    const int32_t left = a->left < LONG_ANSWER ? a->left : LONG_ANSWER;
+    const rg_draft_measured *m = &c->measured[size_of(n_answers)];
+
+    return first_s <= c->credit_s || (first_s > 0 && first_s <= reading_share(m) * left * p->plain_s);
 }
 
 /* The drafters that are worth something to an answer, the best first. */
@@ -194,7 +237,7 @@ static void rank(const rg_draft_choice *c, rg_draft_answer *a, const rg_draft_op
         double worth;
         int32_t depth = best_depth(c, a, &drafters[j], j, p, n_answers, &worth), at = a->n;
 
-        if (!depth || !may_begin(c, &drafters[j], p))
+        if (!depth || !may_begin(c, a, &drafters[j], j, p, n_answers))
             continue;
         for (a->n++; at > 0 && worths[at - 1] < worth; at--) {
             worths[at] = worths[at - 1];
@@ -361,7 +404,7 @@ static void try_one(rg_draft_choice *c, const rg_step_time *t, const rg_step_loa
             continue;
         const rg_draft_option *o = &of->drafters[j];
         const plan x = { .n_rows = o->nodes[depth], .more_s = o->nodes[depth] * p.row_s + depth * o->level_s };
-        if (!may_begin(c, o, &p) || !is_covered(c, &p, of, &x, false))
+        if (!may_begin(c, a, o, j, &p, of->n) || !is_covered(c, &p, of, &x, false))
             continue;
         best = chance;
         a->n = 1;

@@ -36,14 +36,15 @@ typedef struct rg_draft_option {
     int32_t depth;                      /* of its deepest path, at most RG_CHOICE_DEPTH */
     int32_t nodes[RG_CHOICE_DEPTH + 1]; /* of the tree for a depth; [0]: 0 */
     double level_s;                     /* seconds that it takes for each id of a path, for all answers of the step */
-    bool is_new;                        /* it has a network and was never asked: first it reads the text so far, which
-                                         *   is taken to cost a step */
+    bool is_new;                        /* it has a network and was never asked: its first call takes a step longer */
 } rg_draft_option;
 
 /* An answer of the step, whose own row is in the load. */
 typedef struct rg_draft_answer {
     int64_t start;     /* positions before that row */
     int32_t max_depth; /* 0: it takes no drafts */
+    int32_t left;      /* ids that it may still have */
+    double read_s[RG_CHOICE_DRAFTERS]; /* seconds that each drafter needs to read the text so far before its first guess */
     const rg_draft_record *records; /* [n_drafters] its own */
     /* The choice: the drafters to be asked, each if those before it have no guess. */
     int32_t n;

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/member.h"
 
 _Static_assert((int)RG_DRAFT_PLACES == (int)RG_MAX_DRAFT, "ridge.h has a place for each");
 
@@ -15,7 +16,10 @@ typedef struct lane {
     uint64_t used;    /* the step in which it was drafted for last */
 } lane;
 
-enum { DRAFTERS = 2 };
+enum {
+    DRAFTERS = 2,
+    CATCH_UP = RG_MAX_DRAFT, /* ids that a drafter reads beside its guesses, as part of them */
+};
 _Static_assert((int)DRAFTERS <= (int)RG_CHOICE_DRAFTERS, "the choice is among all of them");
 
 /* Who is asked about an answer of this step. */
@@ -48,6 +52,7 @@ struct rg_speculation {
     int working, place, next_j;
     int32_t n_asked;
     bool is_reading, is_drafting; /* is_drafting: drafts of this step are not complete */
+    bool has_caught_up;       /* a drafter read an answer's text in this step: it does not show what drafts take */
     double work_s;            /* that it took so far */
     rg_row_budget left;
     int32_t (*paths)[RG_MAX_DRAFT]; /* [n_lanes] what was accepted of the draft of each asking, */
@@ -59,6 +64,7 @@ struct rg_speculation {
     rg_step_time time;
     double cost[DRAFTERS];    /* what drafters take, as a multiple of what they say */
     int32_t n_costs[DRAFTERS];
+    bool was_asked[DRAFTERS];
     /* The step that is being computed: */
     int32_t n_plain_rows, n_ids; /* n_ids: given so far; 0: it had prompts, and is not measured */
     double drafting_s, took_s;
@@ -183,6 +189,28 @@ static bool is_at_draft(const rg_speculation *s, const rg_planned *p)
            (!s->fixed || p->request->samples[p->sample].n_output);
 }
 
+/* Ids of an answer that drafter j would have to read first. */
+static int32_t unread_of(const rg_speculation *s, int j, const rg_planned *p)
+{
+    const rg_drafter *d = s->drafters[j];
+    const rg_sample *a = &p->request->samples[p->sample];
+
+    return d && d->unread ? d->unread(d, a->lane, p->request->params.n_prompt + a->n_output) : 0;
+}
+
+/* Seconds that this takes: as long as the model would need, by what both compute for a row. */
+static double read_s(const rg_speculation *s, int j, const rg_planned *p)
+{
+    const int32_t n = unread_of(s, j, p);
+    rg_step_load load = { 0 };
+
+    if (n <= CATCH_UP || !s->time.facts.row_ops)
+        return 0;
+    rg_step_load_add(&load, &s->time.facts, 0, n, 1);
+    return rg_step_time_predict(&s->time, &load) * s->drafters[j]->member->runner->facts.row_ops /
+           s->time.facts.row_ops;
+}
+
 /* An answer that drafters may be asked about. */
 static void add_asking(rg_speculation *s, const rg_planned *p, int i)
 {
@@ -192,9 +220,13 @@ static void add_asking(rg_speculation *s, const rg_planned *p, int i)
     s->ask_of[i] = -1;
     if (!is_at_draft(s, p) || depth < 1 || !rg_draw_prepare(s->scratch, a))
         return;
+    const int32_t at = lane_of(s, p->request, p->sample);
     s->askings[s->n_asks] = (asking){ .planned = p, .max_depth = depth, .drafter = -1 };
     s->answers[s->n_asks] = (rg_draft_answer){ .start = a->seq->length, .max_depth = depth,
-                                               .records = s->records[lane_of(s, p->request, p->sample)] };
+                                               .left = p->request->params.max_tokens - a->n_output,
+                                               .records = s->records[at] };
+    for (int j = 0; j < DRAFTERS; j++)
+        s->answers[s->n_asks].read_s[j] = read_s(s, j, p);
     s->drafts[s->n_asks].n = 0;
     s->n_path[s->n_asks] = 0;
     s->ask_of[i] = s->n_asks++;
@@ -253,7 +285,7 @@ static void describe(const rg_speculation *s, rg_draft_option *out)
         const rg_draft_kind *kind = s->drafters[j]->kind;
         out[j].depth = min_of(s->drafters[j]->depth, RG_CHOICE_DEPTH);
         out[j].level_s = s->cost[j] * said_s(s->drafters[j], s->n_asks, 1);
-        out[j].is_new = kind && (kind->has_model || kind->has_network) && !s->n_costs[j];
+        out[j].is_new = kind && (kind->has_model || kind->has_network) && !s->was_asked[j];
         for (int32_t k = 1; k <= out[j].depth; k++)
             out[j].nodes[k] = nodes_for(s, j, k);
     }
@@ -287,6 +319,7 @@ static void ask_one(rg_speculation *s, int32_t k, int j, int32_t depth, int32_t 
     const rg_sample *a = &p->request->samples[p->sample];
 
     s->asked[at] = k;
+    s->has_caught_up |= unread_of(s, j, p) > CATCH_UP;
     s->asks[at] = (rg_draft_ask){ .lane = a->lane,
                                   .request = p->request,
                                   .sample = p->sample,
@@ -310,7 +343,6 @@ static void note_cost(rg_speculation *s, int j, int32_t n, int32_t depth, double
     if (s->n_costs[j] > 2 && times > 4 * s->cost[j])
         times = 4 * s->cost[j]; /* something else had the machine */
     s->cost[j] += (times - s->cost[j]) / s->n_costs[j];
-    s->drafting_s += took_s;
 }
 
 /* Drafter j has ended its drafts, or has failed: what of them is of use, and the rows that are left. */
@@ -333,7 +365,10 @@ static void end_asking(rg_speculation *s, int j)
     }
     if (!d)
         return;
-    note_cost(s, j, s->n_asked, deepest, s->work_s + (d->tap ? s->seen_s : 0));
+    s->drafting_s += s->work_s + (d->tap ? s->seen_s : 0);
+    if (!s->has_caught_up)
+        note_cost(s, j, s->n_asked, deepest, s->work_s + (d->tap ? s->seen_s : 0));
+    s->was_asked[j] = true;
     s->seen_s = d->tap ? 0 : s->seen_s;
 }
 
@@ -448,6 +483,7 @@ void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, cons
     s->n_asks = 0;
     s->drafting_s = 0;
     s->n_ids = 0;
+    s->has_caught_up = false;
     for (int i = 0; i < n; i++)
         add_asking(s, &plan[i], i);
     s->n_plain_rows = load.n_rows;
@@ -575,7 +611,8 @@ void rg_speculation_committed(rg_speculation *s)
         s->counts.took_s += s->took_s;
         s->counts.plain_s += plain_s * s->n_ids / s->n_asks;
     }
-    rg_draft_measure(&s->choice, s->n_asks, drafted, s->took_s, s->n_ids);
+    if (!s->has_caught_up)
+        rg_draft_measure(&s->choice, s->n_asks, drafted, s->took_s, s->n_ids);
 }
 
 /* The drafter that reads features; NULL: none does. */

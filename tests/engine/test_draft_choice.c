@@ -30,6 +30,9 @@ typedef struct world {
     double level_s[N_DRAFTERS];  /* of a drafter, for each id of a path and call */
     int n_answers;
     uint64_t seed;
+    double read_s;               /* that the first drafter needs to read a text */
+    int32_t left;                /* ids that answers may still have */
+    int n_slow;                  /* steps at the beginning that take ten times as long */
 } world;
 
 typedef struct life {
@@ -69,7 +72,8 @@ static void step(life *l, const world *w)
     double s, plain_s;
 
     for (int i = 0; i < w->n_answers; i++) {
-        answers[i] = (rg_draft_answer){ .start = CONTEXT, .max_depth = RG_CHOICE_DEPTH, .records = l->records[i] };
+        answers[i] = (rg_draft_answer){ .start = CONTEXT, .max_depth = RG_CHOICE_DEPTH, .left = w->left,
+                                        .read_s = { l->n_drafted ? 0 : w->read_s }, .records = l->records[i] };
         rg_step_load_add(&load, w->machine.facts, CONTEXT, 1, 1);
     }
     plain = load;
@@ -94,7 +98,7 @@ static void step(life *l, const world *w)
         n_ids += right;
         rg_step_load_add(&load, w->machine.facts, CONTEXT, 1 + depth, 1 + depth);
     }
-    s = took_s(&w->machine, &l->time, &load);
+    s = took_s(&w->machine, &l->time, &load) * (l->n_steps < w->n_slow ? 10 : 1);
     rg_step_time_learn(&l->time, &load, s);
     for (int j = 0; j < N_DRAFTERS; j++)
         s += deepest[j] * w->level_s[j];
@@ -229,6 +233,51 @@ static void a_new_network_waits(void **state)
     assert_true(l.n_drafted > 0);
 }
 
+/* Reading the text for a drafter is worth it where the answer may be long, and not where it is short. */
+static void reading_a_text_is_weighed(void **state)
+{
+    world w = { .machine = machines[0], .chance = { 0.9, 0.2 }, .offers = { 1, 0 }, .level_s = { 1e-3, 1e-6 },
+                .n_answers = 1, .seed = 3 };
+    life l;
+
+    (void)state;
+    for (int longer = 0; longer < 2; longer++) {
+        begin(&l, &w);
+        l.options[1].depth = 0;
+        w.left = 0;
+        w.read_s = 0;
+        run(&l, &w, 3); /* what a step takes is known now */
+        w.read_s = 5 * l.s / 3;
+        w.left = longer ? 600 : 400;
+        run(&l, &w, 100);
+        if ((l.n_drafted > 0) != longer)
+            fail_msg("%d drafts for an answer that may have %d ids more", l.n_drafted, (int)w.left);
+    }
+}
+
+/* Steps that were slow at the beginning, since caches were cold and threads asleep, make no later draft seem to pay. */
+static void a_slow_start_is_no_measure(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < RG_LEN(machines); m++)
+        for (int n_slow = 8; n_slow <= 32; n_slow += 8)
+            for (int tenths = 1; tenths < 8; tenths++) {
+                world w = { .machine = machines[m], .chance = { 0.1 * tenths, 0.2 }, .offers = { 1, 0 },
+                            .level_s = { 0.1, 1e-6 }, .n_answers = 1, .seed = 3, .n_slow = n_slow };
+                life l;
+                double s, plain_s;
+
+                begin(&l, &w);
+                run(&l, &w, n_slow);
+                s = l.s;
+                plain_s = l.plain_s;
+                run(&l, &w, 400);
+                if (l.plain_s - plain_s < 0.98 * (l.s - s))
+                    fail_msg("machine %d, %d slow steps, chance 0.%d: %.3f of the rate without drafts", (int)m, n_slow,
+                             tenths, (l.plain_s - plain_s) / (l.s - s));
+            }
+}
+
 /* Where rows cost and no guess stands, a step works out one depth or two: what drafts may lose does not cover deeper
  * ones, and most steps have nothing to spend. */
 static void choosing_is_little_work(void **state)
@@ -270,6 +319,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_pays_is_used),
         cmocka_unit_test(changes_are_followed),
         cmocka_unit_test(a_new_network_waits),
+        cmocka_unit_test(reading_a_text_is_weighed),
+        cmocka_unit_test(a_slow_start_is_no_measure),
         cmocka_unit_test(choosing_is_little_work),
         cmocka_unit_test(records_are_held_to_the_drafter),
     };

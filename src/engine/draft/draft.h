@@ -125,6 +125,8 @@ struct rg_drafter {
     /* Seconds that a call of propose is expected to take for n answers, each with paths of so many ids; 0: next to
      * nothing. */
     double (*cost_s)(const rg_drafter *d, int32_t n, int32_t depth);
+    /* Ids [0, n_ids) of the lane's answer that a call of propose would have to read first; NULL: none. */
+    int32_t (*unread)(const rg_drafter *d, int32_t lane, int32_t n_ids);
     /* Nodes of the tree that it gives for a depth; NULL: as many, a chain. */
     int32_t (*nodes)(const rg_drafter *d, int32_t depth);
 

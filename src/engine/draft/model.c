@@ -173,6 +173,11 @@ static bool add_drafted(small_model *m, const rg_draft_ask *a)
     return true;
 }
 
+static int32_t unread(const rg_drafter *d, int32_t lane, int32_t n_ids)
+{
+    return n_ids - ((const small_model *)d)->lanes[lane].seq->committed;
+}
+
 static bool takes(const small_model *m, const rg_draft_ask *a)
 {
     return a->n_ids + a->depth <= m->member.runner->max_seq_len &&
@@ -340,7 +345,7 @@ static rg_drafter *open_it(const rg_draft_options *o, rg_error *err)
         return rg_fail_memory(err, sizeof *m), NULL;
     RG_ASSERT(o->runner && o->runner->max_logits >= o->n_lanes && o->runner->max_rows >= o->n_lanes);
     m->d = (rg_drafter){ .kind = &rg_draft_model, .depth = o->max_draft, .propose = propose, .begin = forget,
-                         .member = &m->member, .lay_out = lay_out, .take = take, .end = end, .close = close_it };
+                         .member = &m->member, .lay_out = lay_out, .take = take, .end = end, .unread = unread, .close = close_it };
     m->vocab_size = o->vocab_size;
     m->n_lanes = o->n_lanes;
     m->fixed = o->fixed;
