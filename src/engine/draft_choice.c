@@ -12,8 +12,8 @@ static const double HELD = 3, FIRST_CHANCE = 0.5;
 static const float FADE = 0.935f, FADE_OVERALL = 0.985f;
 /* Drafts are worth their trouble if they bring so much more. */
 static const double CLEARLY = 1.03;
-/* A step with drafts does all that one without them does.  If it takes less than this part of what those took, they take
- * less by now, and are measured anew. */
+/* A step with drafts does all that one without them does.  If it takes less than this part of what those took, they
+ * take less by now, and are measured anew. */
 static const double OUTDATED = 0.8;
 /* The share of the time of steps without drafts that drafts may lose, and the most that is saved up for it, in such
  * steps. */
@@ -108,9 +108,9 @@ static void count_one(int32_t *n)
     *n += *n < MEAN_STEPS - 1;
 }
 
-/* A step without drafts.  One that took less than half of the mean begins a new mean: nothing makes a step faster than it
- * is, so that those before were held up, as the first ones are by cold caches and by threads that wake.  Drafts that
- * are compared with those would seem to pay. */
+/* A step without drafts.  One that took less than half of the mean begins a new mean: nothing makes a step faster than
+ * it is, so that those before were held up, as the first ones are by cold caches and by threads that wake.  Drafts
+ * that are compared with those would seem to pay. */
 static void measure_plain(rg_draft_choice *c, rg_draft_measured *m, double took_s)
 {
     if (is_stale(c, m) || took_s < m->plain_s / 2)

@@ -44,7 +44,7 @@ typedef struct rg_draft_answer {
     int64_t start;     /* positions before that row */
     int32_t max_depth; /* 0: it takes no drafts */
     int32_t left;      /* ids that it may still have */
-    double read_s[RG_CHOICE_DRAFTERS]; /* seconds that each drafter needs to read the text so far before its first guess */
+    double read_s[RG_CHOICE_DRAFTERS]; /* seconds of each drafter to read the text so far, before its first guess */
     const rg_draft_record *records; /* [n_drafters] its own */
     /* The choice: the drafters to be asked, each if those before it have no guess. */
     int32_t n;
