@@ -60,8 +60,8 @@ enum {
     SURE_STEPS = 3,      /* it counts from so many on, */
     TRY_DEPTH = 2,
     LONGEST_PAUSE = 8 * RG_CHOICE_TRY,
-    LONG_ANSWER = 1000,
-    STALE = RG_CHOICE_TRY, /* and steps without drafts are taken again after so many */
+    LONG_ANSWER = 1000,  /* ids that an answer is taken to have at most */
+    STALE = RG_CHOICE_TRY, /* steps without drafts are taken again after so many */
 };
 
 /* The power of two of a number of answers. */

@@ -345,7 +345,8 @@ static rg_drafter *open_it(const rg_draft_options *o, rg_error *err)
         return rg_fail_memory(err, sizeof *m), NULL;
     RG_ASSERT(o->runner && o->runner->max_logits >= o->n_lanes && o->runner->max_rows >= o->n_lanes);
     m->d = (rg_drafter){ .kind = &rg_draft_model, .depth = o->max_draft, .propose = propose, .begin = forget,
-                         .member = &m->member, .lay_out = lay_out, .take = take, .end = end, .unread = unread, .close = close_it };
+                         .member = &m->member, .lay_out = lay_out, .take = take, .end = end, .unread = unread,
+                         .close = close_it };
     m->vocab_size = o->vocab_size;
     m->n_lanes = o->n_lanes;
     m->fixed = o->fixed;
