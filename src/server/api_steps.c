@@ -166,12 +166,14 @@ static void write_phases(rg_buf *out, const rg_answer_note *a)
     close_span(out);
 }
 
+/* A step that was seen to end after the answer's end, but is of its time, ends with it. */
 static void write_steps(rg_buf *out, const rg_answer_note *a, const rg_step_note *notes, int n)
 {
-    for (int i = 0; i < n; i++) {
-        double to_s = rg_seconds(a->since_ns, notes[i].end_ns), from_s = to_s - notes[i].took_s;
-        if (from_s * 1e9 > (double)(a->end_ns - a->since_ns))
-            break;
+    const double whole_s = rg_seconds(a->since_ns, a->end_ns);
+
+    for (int i = 0; i < n && notes[i].number - (uint64_t)notes[i].n_steps < a->last_step; i++) {
+        double seen_s = rg_seconds(a->since_ns, notes[i].end_ns), to_s = seen_s < whole_s ? seen_s : whole_s;
+        double from_s = to_s - notes[i].took_s;
         open_span(out, notes[i].n_drafted ? "step with drafts" : "step", LANE_ENGINE, from_s > 0 ? from_s : 0, to_s);
         write_step(out, &notes[i]);
         close_span(out);

@@ -223,9 +223,9 @@ static void *run(void *arg)
         else
             sleep_idle(s);
         take_fresh(p);
-        run_turn(p);
         if (engine)
-            look(p, engine);
+            look(p, engine); /* before the answers that these steps end */
+        run_turn(p);
     }
     s->aborting = true;
     take_fresh(p);

@@ -9,7 +9,8 @@
 struct rg_steps {
     pthread_mutex_t lock;
     uint64_t n_notes, n_answers; /* so far; the latest overwrite the oldest */
-    uint64_t last;               /* the number of the latest step */
+    uint64_t last;               /* the number of the latest step that was noted, */
+    uint64_t engine_steps;       /*   and as its engine counts */
     rg_step_note step[RG_STEPS_KEPT];
     rg_answer_note answer[RG_ANSWERS_KEPT];
 };
@@ -34,9 +35,12 @@ void rg_steps_free(rg_steps *s)
 
 void rg_steps_add(rg_steps *s, const rg_stats *then, const rg_stats *now, uint64_t now_ns)
 {
-    if (now->n_steps == then->n_steps)
-        return;
     pthread_mutex_lock(&s->lock);
+    s->engine_steps = now->n_steps;
+    if (now->n_steps == then->n_steps) {
+        pthread_mutex_unlock(&s->lock);
+        return;
+    }
     s->last += now->n_steps - then->n_steps;
     s->step[s->n_notes++ % RG_STEPS_KEPT] = (rg_step_note){
         .number = s->last,
@@ -55,10 +59,12 @@ void rg_steps_add(rg_steps *s, const rg_stats *then, const rg_stats *now, uint64
     pthread_mutex_unlock(&s->lock);
 }
 
-void rg_steps_answered(rg_steps *s, const rg_answer_note *a)
+void rg_steps_answered(rg_steps *s, const rg_answer_note *a, uint64_t engine_steps)
 {
     pthread_mutex_lock(&s->lock);
-    s->answer[s->n_answers++ % RG_ANSWERS_KEPT] = *a;
+    rg_answer_note *to = &s->answer[s->n_answers++ % RG_ANSWERS_KEPT];
+    *to = *a;
+    to->last_step = s->last + (engine_steps > s->engine_steps ? engine_steps - s->engine_steps : 0);
     pthread_mutex_unlock(&s->lock);
 }
 

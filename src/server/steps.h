@@ -28,6 +28,7 @@ typedef struct rg_answer_note {
     int32_t tenant;            /* of its key; -1: none */
     uint64_t since_ns, end_ns; /* when it came, and ended */
     double queue_s, first_s;   /* from since_ns to the first step, and to the first token; 0: there was none */
+    uint64_t last_step;        /* the number of the last step before its end, noted or not */
     int64_t n_prompt, n_cached, n_output, n_drafted, n_accepted; /* tokens */
 } rg_answer_note;
 
@@ -38,7 +39,8 @@ void rg_steps_free(rg_steps *s); /* NULL is fine */
 
 /* Note the steps between two looks at the engine's figures; nothing, if there were none. */
 void rg_steps_add(rg_steps *s, const rg_stats *then, const rg_stats *now, uint64_t now_ns);
-void rg_steps_answered(rg_steps *s, const rg_answer_note *a);
+/* engine_steps: how many steps its engine has done by now; last_step follows from it. */
+void rg_steps_answered(rg_steps *s, const rg_answer_note *a, uint64_t engine_steps);
 
 /* Copy the latest notes, at most `room`, of steps after number `after` that ended after from_ns, oldest first.  Returns
  * how many.  *last: the number of the latest step of all, 0: there was none; NULL is fine. */

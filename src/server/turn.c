@@ -138,7 +138,7 @@ static void note_answer(const rg_call *c, const rg_totals *t, uint64_t end_ns)
                          .n_accepted = d.n_accepted };
 
     snprintf(a.id, sizeof a.id, "%s", rg_exchange_id(c->x));
-    rg_steps_answered(c->server->steps, &a);
+    rg_steps_answered(c->server->steps, &a, rg_engine_stats(c->server->engine).n_steps);
 }
 
 /* Add the figures of a call that was answered to the metrics. */

@@ -109,7 +109,7 @@ static void answer(rg_steps *s, const char *id, int32_t tenant, int64_t n_output
     rg_answer_note a = { .tenant = tenant, .n_output = n_output };
 
     snprintf(a.id, sizeof a.id, "%s", id);
-    rg_steps_answered(s, &a);
+    rg_steps_answered(s, &a, 0);
 }
 
 static void answers_are_found_by_id_and_key(void **state)
@@ -137,6 +137,26 @@ static void answers_are_found_by_id_and_key(void **state)
     answer(s, "last", 0, 9);
     assert_false(rg_steps_find(s, "one", 0, &a));
     assert_true(rg_steps_find(s, "0", 0, &a));
+    rg_steps_free(s);
+}
+
+/* An answer ends with a step that may not have been noted yet, of an engine that counts from 0. */
+static void an_answer_knows_its_last_step(void **state)
+{
+    rg_steps *s = new_steps();
+    rg_stats one = { 0 }, other = { 0 };
+    rg_answer_note a = { .id = "a" };
+
+    (void)state;
+    step(s, &one, 40, 10);
+    step(s, &other, 0, 20);
+    step(s, &other, 2, 30);
+    rg_steps_answered(s, &a, 2);
+    assert_true(rg_steps_find(s, "a", 0, &a));
+    assert_int_equal(a.last_step, 42);
+    rg_steps_answered(s, &a, 5);
+    assert_true(rg_steps_find(s, "a", 0, &a));
+    assert_int_equal(a.last_step, 45);
     rg_steps_free(s);
 }
 
@@ -388,6 +408,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_latest_are_read),
         cmocka_unit_test(numbers_go_on_with_another_engine),
         cmocka_unit_test(answers_are_found_by_id_and_key),
+        cmocka_unit_test(an_answer_knows_its_last_step),
         cmocka_unit_test(steps_count_what_was_computed),
         cmocka_unit_test(bad_queries_are_refused),
         cmocka_unit_test(steps_before_the_model_is_there),
