@@ -442,6 +442,7 @@ void rg_server_unready(rg_server *s)
     rest_gauges(s->metrics);
     atomic_store(&s->engine, NULL);
     rg_close(engine);
+    rg_talk_forget(&s->use);
 }
 
 bool rg_server_serve_models(rg_server *s, const rg_server_models *o, const char *const *names, const char *const *paths,
@@ -550,6 +551,7 @@ void rg_server_close(rg_server *s)
     rg_batches_free(s->batches);
     rg_kept_close(s->kept);
     rg_keys_free(s->keys);
+    rg_talk_forget(&s->use);
     rg_metrics_free(s->metrics);
     rg_steps_free(s->steps);
     free_text(s->o.model);

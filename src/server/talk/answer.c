@@ -70,7 +70,7 @@ static void try_mark(const rg_answer *a, found *f, const char *mark, mark_kind k
         return;
     n = rg_mark_match(mark, rg_rest(a) + a->scanned, rg_n_rest(a) - a->scanned, a->last);
     if (n == RG_MARK_MAYBE) {
-        f->n = RG_MARK_MAYBE;
+        *f = (found){ NO_MARK, RG_MARK_MAYBE, 0, 0 };
     } else if (n >= 0 && f->n != RG_MARK_MAYBE && n > f->n) {
         *f = (found){ kind, n, which, kind == FORM ? 1u << which : 0 };
     } else if (n >= 0 && n == f->n && kind == FORM && f->kind == FORM) {
@@ -98,7 +98,7 @@ static found find_mark(const rg_answer *a)
     const rg_talk_heads *h = t->heads;
     found f = { NO_MARK, RG_MARK_NO, 0, 0 };
 
-    for (int i = 0; i < 3 && t->think[i].open; i++) {
+    for (int i = 0; i < RG_TALK_THINKS && t->think[i].open; i++) {
         if (t->thinks_anywhere || (is_beginning(a) && !a->reasoned))
             try_mark(a, &f, t->think[i].open, THINK, i);
         if (is_beginning(a) || t->thinks_anywhere)
@@ -106,7 +106,7 @@ static found find_mark(const rg_answer *a)
     }
     for (int i = 0; i < RG_TALK_MARKS && t->silent[i]; i++)
         try_mark(a, &f, t->silent[i], SILENT, i);
-    for (int i = 0; a->tools && i < RG_TALK_FORMS; i++)
+    for (int i = 0; a->tools && !a->in_text && i < RG_TALK_FORMS; i++)
         if (rg_talk_has_form(&t->forms[i]))
             try_mark(a, &f, form_mark(&t->forms[i]), FORM, i);
     for (int i = 0; h && i < 3 && h->open[i]; i++)
@@ -245,8 +245,15 @@ static void separate(rg_answer *a, rg_part_kind kind)
 
 bool rg_no_call(rg_answer *a)
 {
-    if (a->at == a->keep && rg_n_rest(a))
-        rg_skip(a, 1);
+    if (a->at <= a->mark && rg_n_rest(a))
+        rg_skip(a, a->mark - a->at + 1);
+    if (a->in_thought) {
+        rg_put_part(a, RG_PART_REASONING, a->held.data + a->keep, a->at - a->keep);
+        a->in_thought = false;
+        a->streams = true;
+        a->state = RG_S_THINK;
+        return true;
+    }
     if (!a->last || !a->calls_only) {
         a->drop_blanks &= a->at == a->keep;
         rg_put_part(a, RG_PART_TEXT, a->held.data + a->keep, a->at - a->keep);
@@ -266,13 +273,11 @@ bool rg_calls_over(rg_answer *a)
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-static void begin_thought(rg_answer *a, int which)
+static void begin_thought(rg_answer *a, const char *open)
 {
-    const rg_talk *t = a->talk;
-
     separate(a, RG_PART_REASONING);
-    a->think_close = t->think[which].close;
-    a->in_message = t->heads != NULL;
+    a->think_open = open;
+    a->in_message = a->talk->heads != NULL;
     a->reasoned = true;
     a->state = RG_S_THINK;
 }
@@ -286,28 +291,34 @@ static void begin_calls(rg_answer *a, unsigned forms)
     a->state = RG_S_ITEM;
 }
 
-/* Take the mark that begins at the next byte. */
-static void take_mark(rg_answer *a, found f)
+/* Take the mark that begins after the next blanks, which stay text if it is a call's and there is none. */
+static void take_mark(rg_answer *a, size_t blanks, found f)
 {
     bool opens = false;
 
-    a->keep = a->at;
+    a->keep = a->at + (a->drop_blanks && !a->in_thought ? blanks : 0);
+    rg_skip(a, blanks);
+    a->mark = a->at;
+    a->in_thought &= f.kind == FORM;
     for (int i = 0; f.kind == FORM && i < RG_TALK_FORMS; i++)
         opens |= f.forms >> i & 1 && a->talk->forms[i].open;
     if (f.kind != FORM || opens)
         rg_skip(a, (size_t)f.n);
     switch (f.kind) {
     case THINK:
-        begin_thought(a, f.think);
+        begin_thought(a, a->talk->think[f.think].open);
         break;
     case FORM:
         begin_calls(a, f.forms);
         break;
     case HEAD:
+        a->bare_head = false;
         a->state = RG_S_HEAD;
         break;
-    case THINK_END:
     case END:
+        a->in_text = false;
+        /* fall through */
+    case THINK_END:
         a->drop_blanks = true;
         a->state = RG_S_WORDS;
         break;
@@ -331,10 +342,27 @@ static unsigned bare_forms(const rg_answer *a, char c)
     return set;
 }
 
+/* The prompt opened the head of the first message, up to the name of a tool; *wait: more text decides. */
+static bool begins_head(rg_answer *a, size_t blanks, bool *wait)
+{
+    const rg_talk_heads *h = a->talk->heads;
+    int n = h && h->to && strchr(h->to, '=') && !a->in_message && blanks < rg_n_rest(a)
+                ? rg_mark_match(h->to, rg_rest(a) + blanks, rg_n_rest(a) - blanks, a->last)
+                : RG_MARK_NO;
+
+    *wait = n == RG_MARK_MAYBE;
+    if (n < 0)
+        return *wait;
+    a->bare_head = true;
+    a->state = RG_S_HEAD;
+    return true;
+}
+
 static bool turn_start(rg_answer *a)
 {
     size_t blanks = 0;
     unsigned bare;
+    bool wait;
     found f;
 
     while (blanks < rg_n_rest(a) && rg_is_blank(rg_rest(a)[blanks]))
@@ -348,14 +376,15 @@ static bool turn_start(rg_answer *a)
         return false;
     a->scanned = 0;
     if (f.kind != NO_MARK) {
-        rg_skip(a, blanks);
-        take_mark(a, f);
+        take_mark(a, blanks, f);
         return true;
     }
+    if (begins_head(a, blanks, &wait))
+        return !wait;
     bare = blanks < rg_n_rest(a) ? bare_forms(a, rg_rest(a)[blanks]) : 0;
     a->state = RG_S_WORDS;
     if (bare) {
-        a->keep = a->at;
+        a->keep = a->mark = a->at;
         rg_skip(a, blanks);
         begin_calls(a, bare);
     }
@@ -403,8 +432,7 @@ static bool turn_words(rg_answer *a)
     if (f.kind == THINK_END || f.kind == SILENT)
         blanks = f.kind == SILENT ? 0 : blanks;
     move_to(a, RG_PART_TEXT, words - blanks);
-    rg_skip(a, blanks);
-    take_mark(a, f);
+    take_mark(a, blanks, f);
     return true;
 }
 
@@ -428,8 +456,9 @@ static int thought_ends(const rg_answer *a, bool *keeps)
     const rg_talk_heads *h = a->in_message ? a->talk->heads : NULL;
     int n = RG_MARK_NO;
 
-    if (!h)
-        try_end(a, a->think_close, &n, keeps, false);
+    for (int i = 0; !h && i < RG_TALK_THINKS && a->talk->think[i].open; i++)
+        if (!a->think_open || !strcmp(a->think_open, a->talk->think[i].open))
+            try_end(a, a->talk->think[i].close, &n, keeps, false);
     for (int i = 0; h && i < 4 && h->end[i]; i++)
         try_end(a, h->end[i], &n, keeps, false);
     for (int i = 0; h && i < 3 && h->open[i]; i++)
@@ -466,7 +495,8 @@ static bool turn_think(rg_answer *a)
         a->scanned = n == RG_MARK_MAYBE ? 0 : blanks;
         return false;
     }
-    rg_skip(a, blanks + (keeps ? 0 : (size_t)n));
+    a->in_thought = keeps && !a->in_message;
+    rg_skip(a, a->in_thought ? 0 : blanks + (keeps ? 0 : (size_t)n));
     a->streams = false;
     a->drop_blanks = true;
     a->state = RG_S_START;
@@ -491,6 +521,30 @@ static const char *head_name(const rg_talk_heads *h, const char *head, size_t *n
     return *n ? name : NULL;
 }
 
+/* Does the head end with one of these words? */
+static bool ends_with_any(const char *head, const char *const *words, size_t n)
+{
+    size_t end = strlen(head);
+
+    while (end && rg_is_blank(head[end - 1]))
+        end--;
+    for (size_t i = 0; i < n && words[i]; i++) {
+        size_t k = strlen(words[i]);
+        if (k <= end && !memcmp(head + end - k, words[i], k))
+            return true;
+    }
+    return false;
+}
+
+static unsigned all_forms(const rg_answer *a)
+{
+    unsigned set = 0;
+
+    for (int i = 0; i < RG_TALK_FORMS; i++)
+        set |= rg_talk_has_form(&a->talk->forms[i]) ? 1u << i : 0;
+    return set;
+}
+
 /* What the head of a message says of the text that follows. */
 static void read_head(rg_answer *a, const char *head)
 {
@@ -499,7 +553,12 @@ static void read_head(rg_answer *a, const char *head)
     const char *name = head_name(h, head, &n);
 
     a->in_message = true;
-    if (name && !(h->says && strlen(h->says) == n && !memcmp(name, h->says, n)) && a->tools) {
+    a->in_text = ends_with_any(head, h->texts, RG_LEN(h->texts));
+    a->think_open = NULL;
+    if (h->calls && !a->in_text && a->tools && strstr(head, h->calls) && !(h->thinks && strstr(head, h->thinks))) {
+        a->keep = a->mark = a->at;
+        begin_calls(a, all_forms(a));
+    } else if (name && !h->calls && !(h->says && strlen(h->says) == n && !memcmp(name, h->says, n)) && a->tools) {
         a->committed = false;
         a->form = NULL;
         a->forms = 0;
@@ -531,7 +590,7 @@ static bool turn_head(rg_answer *a)
     a->work += a->scanned;
     if (n < 0 && !a->last && a->scanned < MAX_HEAD - 1)
         return false;
-    if (n < 0 && a->scanned >= MAX_HEAD - 1) { /* no head */
+    if (n < 0 && (a->scanned >= MAX_HEAD - 1 || a->bare_head)) { /* no head */
         a->state = RG_S_WORDS;
         return true;
     }
@@ -574,6 +633,7 @@ static void run(rg_answer *a, bool last)
         a->held.n -= drop;
         a->at -= drop;
         a->keep = a->keep > drop ? a->keep - drop : 0;
+        a->mark = a->mark > drop ? a->mark - drop : 0;
         a->work += a->held.n;
     }
 }
@@ -587,7 +647,7 @@ void rg_answer_init(rg_answer *a, const rg_talk *talk, const json_t *tools, rg_t
         rg_buf_init(all[i], cap);
     rg_talk_marks(talk, note_mark, a);
     if (start == RG_START_THINKING)
-        begin_thought(a, 0);
+        begin_thought(a, NULL);
     else if (start == RG_START_HEAD)
         a->state = RG_S_HEAD;
 }

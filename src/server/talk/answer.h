@@ -58,7 +58,7 @@ typedef struct rg_answer {
     int n_calls, calls_room;
     rg_talk_part *part; /* [n_parts]; only the last one grows */
     size_t n_parts, parts_room;
-    size_t token;    /* how many tokens were read before this one: the caller counts them */
+    size_t token; /* how many tokens were read before this one: the caller counts them */
     /* Set after rg_answer_init. */
     bool marked;     /* calls come only between marks: JSON alone is text */
     bool calls_only; /* what may be the beginning of a call when the answer ends is no text */
@@ -71,11 +71,12 @@ typedef struct rg_answer {
     const json_t *tools; /* NULL: calls are not looked for */
     rg_buf held;
     size_t at, keep, scanned; /* held[at ..) is not classified; held[keep .. at) may be text yet; looked at up to */
+    size_t mark;              /* the mark that may begin a call is at held[mark] */
     int state;
-    bool last, drop_blanks, in_message, list, committed, streams, reasoned;
+    bool last, drop_blanks, in_message, in_text, in_thought, bare_head, list, committed, streams, reasoned;
     unsigned forms; /* a bit for each form that a call may have */
     const rg_talk_form *form;
-    const char *think_close;
+    const char *think_open; /* of the reasoning that is open; NULL: the prompt opened it */
     int phase, nest, role, calls_before;
     rg_buf key, value, name; /* of what is being read; JSON without its quotes */
     rg_json_scan scan;

@@ -68,6 +68,7 @@ bool rg_commit(rg_answer *a, const char *name, size_t n, const char *id, size_t 
     rg_add_part(a, RG_PART_CALL, (size_t)a->n_calls);
     a->n_calls++;
     a->committed = true;
+    a->in_thought = false;
     return true;
 }
 
@@ -84,7 +85,7 @@ const json_t *rg_tool_offered(const json_t *tools, const char *name, size_t n)
 /* The calls have no mark: only a tool that is offered can be meant. */
 static bool may_call(const rg_answer *a, const char *name, size_t n)
 {
-    return a->form->open ||
+    return (a->form->open && !a->form->offered) ||
            (a->form->way != RG_CALL_OBJECT && a->form->way != RG_CALL_KEYED && a->form->way != RG_CALL_PYTHON) ||
            rg_tool_offered(a->tools, name, n);
 }
@@ -168,6 +169,7 @@ static bool enter(rg_answer *a, const rg_talk_form *f, int n)
     a->nest = a->phase = 0;
     a->state = f->way == RG_CALL_OBJECT || f->way == RG_CALL_KEYED ? RG_S_OBJECT
                : f->way == RG_CALL_CODE                            ? RG_S_CODE
+               : f->name_after                                     ? RG_S_REST
                                                                    : RG_S_NAME;
     if (f->way == RG_CALL_CODE) {
         const char *name = rg_tool_offered(a->tools, "python", 6)              ? "python"
@@ -189,7 +191,8 @@ static void skip_joints(rg_answer *a)
     while (rg_n_rest(a)) {
         char c = *rg_rest(a);
         bool joint = lists && (c == ',' || c == ';') && a->n_calls > a->calls_before;
-        bool opens = lists && c == '[' && !a->list && outer_mark(a, true) == RG_MARK_NO;
+        bool opens =
+            lists && c == '[' && !a->list && outer_mark(a, true) == RG_MARK_NO && outer_mark(a, false) == RG_MARK_NO;
         if (!rg_is_blank(c) && !joint && !opens && (c != ']' || !a->list))
             return;
         a->list = opens || (a->list && c != ']');
@@ -367,19 +370,24 @@ bool rg_turn_id(rg_answer *a)
     return ok || end_items(a);
 }
 
+/* What stands before the name, or behind it, and means nothing. */
 bool rg_turn_rest(rg_answer *a)
 {
-    const char *s = rg_rest(a);
+    const char *s = rg_rest(a), *mark = a->committed ? a->form->sep_rest : a->form->name_after;
     int n = RG_MARK_NO;
 
-    for (; a->scanned < rg_n_rest(a); a->scanned++)
-        if ((n = rg_mark_match(a->form->sep_rest, s + a->scanned, rg_n_rest(a) - a->scanned, a->last)) != RG_MARK_NO)
+    for (; a->scanned < rg_n_rest(a) && (a->committed || a->scanned <= RG_CALL_NAME); a->scanned++)
+        if ((n = rg_mark_match(mark, s + a->scanned, rg_n_rest(a) - a->scanned, a->last)) != RG_MARK_NO)
             break;
     a->work += a->scanned;
+    if (n < 0 && !a->committed && (a->last || a->scanned > RG_CALL_NAME)) {
+        rg_skip(a, a->scanned);
+        return !a->last && end_items(a);
+    }
     if (n < 0)
         return false;
     rg_skip(a, a->scanned + (size_t)n);
-    a->state = RG_S_ARGS;
+    a->state = a->committed ? RG_S_ARGS : RG_S_NAME;
     return true;
 }
 
@@ -439,7 +447,7 @@ bool rg_turn_args(rg_answer *a)
     if (way == RG_CALL_PYTHON || way == RG_CALL_QUOTED) {
         const json_t *f = rg_tool_offered(a->tools, rg_call_now(a)->name, strlen(rg_call_now(a)->name));
         rg_loose_begin(&a->literal, a->form->quote, json_object_get(json_object_get(f, "parameters"), "properties"),
-                         way == RG_CALL_PYTHON);
+                       way == RG_CALL_PYTHON);
         rg_put(a, &rg_call_now(a)->arguments, "{", way == RG_CALL_PYTHON);
         a->state = RG_S_LITERAL;
     } else if (*rg_rest(a) == '{') {

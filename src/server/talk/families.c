@@ -1,147 +1,6 @@
 /* families.c -- the families' table; see talk.h.  From the more particular to the more common: the first that fits is
  * taken.  A new family is an entry here, and what no entry can say is a new member of the description. */
-#include "server/talk/talk.h"
-
-#define DS_CALLS  "<｜tool▁calls▁begin｜>"
-#define DS_END    "<｜tool▁calls▁end｜>"
-#define DS_CALL   "<｜tool▁call▁begin｜>"
-#define DS_SEP    "<｜tool▁sep｜>"
-#define DS_CLOSE  "<｜tool▁call▁end｜>"
-#define STEP_CALL "<｜tool_call_begin｜>"
-#define STEP_SEP  "<｜tool_sep｜>"
-
-/* ---- arguments as tags ------------------------------------------------------------------------------------------- */
-
-static const rg_talk_tags coder_tags = {
-    .key_open = "<parameter=", .key_close = ">\n", .close = "\n</parameter>\n", .lines = true
-};
-static const rg_talk_tags seed_tags = { .key_open = "<parameter=", .key_close = ">", .close = "</parameter>\n" };
-static const rg_talk_tags named_tags = { .key_open = "<parameter name=\"",
-                                         .key_close = "\">",
-                                         .close = "</parameter>\n" };
-static const rg_talk_tags dsml_tags = { .key_open = "<｜DSML｜parameter name=\"",
-                                        .key_close = "\"",
-                                        .key_rest = ">",
-                                        .is_text = "string=\"true\"",
-                                        .isnt_text = "string=\"false\"",
-                                        .close = "</｜DSML｜parameter>\n" };
-static const rg_talk_tags glm_tags = {
-    .key_open = "<arg_key>", .key_close = "</arg_key>\n", .value_open = "<arg_value>", .close = "</arg_value>\n"
-};
-static const rg_talk_tags longcat_tags = { .key_open = "<longcat_arg_key>",
-                                           .key_close = "</longcat_arg_key>\n",
-                                           .value_open = "<longcat_arg_value>",
-                                           .close = "</longcat_arg_value>\n" };
-static const rg_talk_tags step_tags = { .key_open = "<steptml:parameter name=\"",
-                                        .key_close = "\">",
-                                        .close = "</steptml:parameter>" };
-static const rg_talk_tags k3_tags = { .key_open = "<|open|>argument key=\"",
-                                      .key_close = "\"",
-                                      .key_rest = "<|sep|>",
-                                      .is_text = "type=\"string\"",
-                                      .isnt_text = "type=\"object\"",
-                                      .close = "<|close|>argument<|sep|>" };
-
-/* ---- forms that several families have ---------------------------------------------------------------------------- */
-
-#define OBJECT     "{\"name\": \"", .sep = "\", \"arguments\": ", .item_close = "}"
-#define PARAMETERS "{\"name\": \"", .sep = "\", \"parameters\": ", .item_close = "}"
-
-#define HERMES                                                                                                         \
-    {                                                                                                                  \
-        .open = "<tool_call>\n", .close = "\n</tool_call>", .way = RG_CALL_OBJECT, .item_open = OBJECT                 \
-    }
-#define CODER                                                                                                          \
-    {                                                                                                                  \
-        .open = "<tool_call>\n", .close = "</tool_call>", .way = RG_CALL_TAGS,                                         \
-        .item_open = "<function=", .sep = ">\n", .item_close = "</function>\n", .tags = &coder_tags                    \
-    }
-#define BARE_CODER                                                                                                     \
-    {                                                                                                                  \
-        .way = RG_CALL_TAGS, .item_open = "<function=", .sep = ">\n", .item_close = "</function>", .tags = &coder_tags \
-    }
-#define FUNCTION_JSON                                                                                                  \
-    {                                                                                                                  \
-        .way = RG_CALL_JSON, .item_open = "<function=", .sep = ">", .item_close = "</function>"                        \
-    }
-#define BARE_OBJECT                                                                                                    \
-    {                                                                                                                  \
-        .way = RG_CALL_OBJECT, .item_open = OBJECT                                                                     \
-    }
-#define BARE_PARAMETERS                                                                                                \
-    {                                                                                                                  \
-        .way = RG_CALL_OBJECT, .item_open = PARAMETERS                                                                 \
-    }
-#define BARE_PYTHON                                                                                                    \
-    {                                                                                                                  \
-        .way = RG_CALL_PYTHON, .item_open = "", .list = true, .joint = ", "                                            \
-    }
-#define MISTRAL_LIST                                                                                                   \
-    {                                                                                                                  \
-        .open = "[TOOL_CALLS]", .way = RG_CALL_OBJECT, .item_open = OBJECT, .list = true, .joint = ", "                \
-    }
-#define MISTRAL_NAMED                                                                                                  \
-    {                                                                                                                  \
-        .open = "[TOOL_CALLS]", .way = RG_CALL_JSON, .item_open = "", .sep = "[ARGS]", .id_mark = "[CALL_ID]"          \
-    }
-#define DS_FENCE                                                                                                       \
-    {                                                                                                                  \
-        .open = DS_CALLS, .close = DS_END, .way = RG_CALL_JSON, .item_open = DS_CALL "function" DS_SEP,                \
-        .sep = "\n```json\n", .item_close = "\n```" DS_CLOSE, .joint = "\n"                                            \
-    }
-#define DS_PLAIN                                                                                                       \
-    {                                                                                                                  \
-        .open = DS_CALLS, .close = DS_END, .way = RG_CALL_JSON, .item_open = DS_CALL, .sep = DS_SEP,                   \
-        .item_close = DS_CLOSE, .joint = ""                                                                            \
-    }
-#define LIST_IN(before, after)                                                                                         \
-    {                                                                                                                  \
-        .open = before, .close = after, .way = RG_CALL_OBJECT, .item_open = OBJECT, .list = true, .joint = ", "        \
-    }
-
-#define THINK                                                                                                          \
-    {                                                                                                                  \
-        "<think>", "</think>"                                                                                          \
-    }
-
-/* ---- messages with heads ----------------------------------------------------------------------------------------- */
-
-static const rg_talk_heads harmony = {
-    .open = { "<|start|>", "<|channel|>" },
-    .body = "<|message|>",
-    .end = { "<|end|>", "<|call|>", "<|return|>" },
-    .to = "to=",
-    .to_prefix = "functions.",
-    .thinks = "analysis",
-    .call = "<|channel|>commentary to=functions.",
-    .call_rest = " <|constrain|>json<|message|>",
-    .call_end = "",
-    .again = "<|end|><|start|>assistant",
-};
-
-static const rg_talk_heads functionary_named = {
-    .open = { ">>>" },
-    .body = "\n",
-    .says = "all",
-    .call = "",
-    .call_rest = "\n",
-    .call_end = "",
-    .again = ">>>",
-};
-
-static const rg_talk_heads functionary_recipient = {
-    .open = { "<|from|>", "<|recipient|>" },
-    .body = "<|content|>",
-    .end = { "<|stop|>" },
-    .to = "<|recipient|>",
-    .says = "all",
-    .call = "",
-    .call_rest = "\n<|content|>",
-    .call_end = "",
-    .again = "\n<|from|>assistant\n<|recipient|>",
-};
-
-/* ---- the table --------------------------------------------------------------------------------------------------- */
+#include "server/talk/families.h"
 
 const rg_talk rg_talks[] = {
     { .name = "harmony",
@@ -149,7 +8,7 @@ const rg_talk rg_talks[] = {
       .signs = { "<|channel|>final", "<|channel|>commentary", "<|channel|>analysis" },
       .tokens = { "<|channel|>", "<|message|>" },
       .think = { { "<|channel|>analysis<|message|>", "<|end|>" } },
-      .heads = &harmony },
+      .heads = &rg_heads_harmony },
 
     { .name = "gemma4",
       .aliases = " gemma-4 gemma ",
@@ -176,6 +35,30 @@ const rg_talk rg_talks[] = {
                    .quote = "<escape>" } },
       .silent = { "<start_function_response>" } },
 
+    { .name = "muse",
+      .aliases = " muse_glimmer muse-glimmer musespark1x ",
+      .signs = { "<atem:invoke", "<atem:function_calls>" },
+      .think = { { " to=self<|message|>", "<|eom|>" } },
+      .heads = &rg_heads_muse,
+      .forms = { { .open = "<atem:function_calls>\n",
+                   .close = "</atem:function_calls>",
+                   .way = RG_CALL_TAGS,
+                   .item_open = "<atem:invoke name=\"",
+                   .sep = "\">\n",
+                   .item_close = "</atem:invoke>\n",
+                   .tags = &rg_tags_atem,
+                   .joint = "" } } },
+
+    { .name = "inkling",
+      .signs = { "<|content_invoke_tool_json|>", "<|message_model|>" },
+      .tokens = { "<|message_model|>", "<|content_thinking|>" },
+      .think = { { "<|message_model|><|content_thinking|>", "<|end_message|>" } },
+      .heads = &rg_heads_inkling,
+      .forms = { { .way = RG_CALL_OBJECT,
+                   .item_open = "{\"name\": \"",
+                   .sep = "\", \"args\": ",
+                   .item_close = "}" } } },
+
     { .name = "kimi_k3",
       .aliases = " kimi-k3 ",
       .signs = { "<|open|>message role=" },
@@ -190,7 +73,7 @@ const rg_talk rg_talks[] = {
                    .sep = "\"",
                    .sep_rest = "<|sep|>",
                    .item_close = "<|close|>call<|sep|>",
-                   .tags = &k3_tags,
+                   .tags = &rg_tags_k3,
                    .joint = "" } } },
 
     { .name = "kimi_k2",
@@ -210,7 +93,7 @@ const rg_talk rg_talks[] = {
                    .joint = "" } } },
 
     { .name = "deepseek_dsml",
-      .aliases = " deepseek_v32 deepseek_v4 dsml ",
+      .aliases = " deepseek_v32 deepseek_v4 deepseek_v41 dsml ",
       .signs = { "<｜DSML｜" },
       .tokens = { "｜DSML｜" },
       .think = { THINK },
@@ -221,7 +104,7 @@ const rg_talk rg_talks[] = {
                    .item_open = "<｜DSML｜invoke name=\"",
                    .sep = "\">\n",
                    .item_close = "</｜DSML｜invoke>\n",
-                   .tags = &dsml_tags,
+                   .tags = &rg_tags_dsml,
                    .joint = "" },
                  { .open = "<｜DSML｜tool_calls>\n",
                    .close = "</｜DSML｜tool_calls>",
@@ -229,7 +112,31 @@ const rg_talk rg_talks[] = {
                    .item_open = "<｜DSML｜invoke name=\"",
                    .sep = "\">\n",
                    .item_close = "</｜DSML｜invoke>\n",
-                   .tags = &dsml_tags,
+                   .tags = &rg_tags_dsml,
+                   .joint = "" },
+                 { .open = "<｜DSML｜ calls>\n",
+                   .close = "</｜DSML｜ calls>",
+                   .way = RG_CALL_TAGS,
+                   .item_open = "<｜DSML｜ invoke name=\"",
+                   .sep = "\">\n",
+                   .item_close = "</｜DSML｜ invoke>\n",
+                   .tags = &rg_tags_dsml_spaced,
+                   .joint = "" } } },
+
+    { .name = "gigachat35",
+      .aliases = " gigachat3.5 ",
+      .signs = { "<｜GCML｜" },
+      .tokens = { "｜GCML｜" },
+      .think = { THINK },
+      .call_ends_thought = true,
+      .silent = { "<|message_sep|>" },
+      .forms = { { .open = "<｜GCML｜tool_calls>\n",
+                   .close = "</｜GCML｜tool_calls>",
+                   .way = RG_CALL_TAGS,
+                   .item_open = "<｜GCML｜invoke name=\"",
+                   .sep = "\">\n",
+                   .item_close = "</｜GCML｜invoke>\n",
+                   .tags = &rg_tags_gcml,
                    .joint = "" } } },
 
     { .name = "deepseek_v31",
@@ -258,11 +165,26 @@ const rg_talk rg_talks[] = {
                    .item_open = STEP_CALL "function" STEP_SEP "<steptml:invoke name=\"",
                    .sep = "\">",
                    .item_close = "</steptml:invoke><｜tool_call_end｜>\n",
-                   .tags = &step_tags,
+                   .tags = &rg_tags_step,
+                   .joint = "" } } },
+
+    { .name = "minimax_m3",
+      .aliases = " minimax-m3 ",
+      .signs = { M3 "<tool_call>", "<mm:think>" },
+      .tokens = { M3 },
+      .think = { { "<mm:think>", "</mm:think>" } },
+      .call_ends_thought = true,
+      .forms = { { .open = M3 "<tool_call>\n",
+                   .close = M3 "</tool_call>",
+                   .way = RG_CALL_TAGS,
+                   .item_open = M3 "<invoke name=\"",
+                   .sep = "\">",
+                   .item_close = M3 "</invoke>\n",
+                   .tags = &rg_tags_m3,
                    .joint = "" } } },
 
     { .name = "minimax_m2",
-      .aliases = " minimax minimax-m2 minimax_m3 ",
+      .aliases = " minimax minimax-m2 ",
       .signs = { "<minimax:tool_call>" },
       .tokens = { "<minimax:tool_call>" },
       .think = { THINK },
@@ -273,8 +195,62 @@ const rg_talk rg_talks[] = {
                    .item_open = "<invoke name=\"",
                    .sep = "\">\n",
                    .item_close = "</invoke>\n",
-                   .tags = &named_tags,
+                   .tags = &rg_tags_named,
                    .joint = "" } } },
+
+    { .name = "dots",
+      .aliases = " dots1 dots.llm ",
+      .signs = { "<dots_function_call>" },
+      .tokens = { "<dots_function_call>" },
+      .think = { THINK },
+      .call_ends_thought = true,
+      .forms = { { .open = "<dots_function_call>\n",
+                   .close = "</dots_function_call>",
+                   .way = RG_CALL_TAGS,
+                   .item_open = "<invoke name=\"",
+                   .sep = "\">\n",
+                   .item_close = "</invoke>\n",
+                   .tags = &rg_tags_named,
+                   .joint = "" },
+                 { .open = "<dots_function_call>",
+                   .close = "</dots_function_call>",
+                   .way = RG_CALL_OBJECT,
+                   .item_open = OBJECT } } },
+
+    { .name = "plamo3",
+      .aliases = " plamo ",
+      .signs = { PLAMO("begin_tool_requests"), PLAMO("begin_tool_request"), PLAMO("begin_think") },
+      .think = { { PLAMO("begin_think"), PLAMO("end_think") } },
+      .thinks_anywhere = true,
+      .call_ends_thought = true,
+      .silent = { "<|plamo:tag|>" },
+      .forms = { { .open = PLAMO("begin_tool_requests"),
+                   .close = PLAMO("end_tool_requests"),
+                   .way = RG_CALL_JSON,
+                   .item_open = PLAMO("begin_tool_request") PLAMO("begin_tool_name"),
+                   .sep = PLAMO("end_tool_name") PLAMO("begin_tool_arguments") "<|plamo:constrain|>json<|plamo:msg|>",
+                   .item_close = PLAMO("end_tool_arguments") PLAMO("end_tool_request"),
+                   .joint = "" } } },
+
+    { .name = "k2_horizon",
+      .aliases = " k2-horizon k2_v3 ifm ",
+      .signs = { "<ifm|tool_call>", "<ifm|think" },
+      .tokens = { "<ifm|tool_call>" },
+      .think = { { "<ifm|think>", "</ifm|think>" },
+                 { "<ifm|think_fast>", "</ifm|think_fast>" },
+                 { "<ifm|think_faster>", "</ifm|think_faster>" } },
+      .call_ends_thought = true,
+      .silent = { "<ifm|tool_calls>", "</ifm|tool_calls>" },
+      .forms = { { .open = "<ifm|tool_call>",
+                   .close = "</ifm|tool_call>",
+                   .way = RG_CALL_TAGS,
+                   .item_open = "",
+                   .sep = "\n",
+                   .tags = &rg_tags_ifm },
+                 { .open = "<ifm|tool_call>",
+                   .close = "</ifm|tool_call>",
+                   .way = RG_CALL_OBJECT,
+                   .item_open = OBJECT } } },
 
     { .name = "seed_oss",
       .aliases = " seed-oss seed ",
@@ -288,7 +264,7 @@ const rg_talk rg_talks[] = {
                    .item_open = "<function=",
                    .sep = ">\n",
                    .item_close = "</function>\n",
-                   .tags = &seed_tags } } },
+                   .tags = &rg_tags_seed } } },
 
     { .name = "longcat",
       .aliases = " longcat_flash ",
@@ -300,25 +276,85 @@ const rg_talk rg_talks[] = {
                    .way = RG_CALL_TAGS,
                    .item_open = "",
                    .sep = "\n",
-                   .tags = &longcat_tags },
+                   .tags = &rg_tags_longcat },
                  { .open = "<longcat_tool_call>",
                    .close = "</longcat_tool_call>",
                    .way = RG_CALL_OBJECT,
                    .item_open = OBJECT } } },
 
+    { .name = "iquest_q1",
+      .aliases = " iquest ",
+      .signs = { "<iquest_tool_call>" },
+      .tokens = { "<iquest_tool_call>" },
+      .think = { THINK },
+      .call_ends_thought = true,
+      .forms = { { .open = "<iquest_tool_call>",
+                   .close = "</iquest_tool_call>",
+                   .way = RG_CALL_TAGS,
+                   .item_open = "",
+                   .sep = "\n",
+                   .tags = &rg_tags_glm } } },
+
+    { .name = "mirothinker",
+      .aliases = " miro mcp ",
+      .signs = { "<use_mcp_tool>" },
+      .think = { THINK },
+      .forms = { { .open = "<use_mcp_tool>\n",
+                   .close = "\n</use_mcp_tool>",
+                   .way = RG_CALL_JSON,
+                   .item_open = "<server_name>",
+                   .name_after = "</server_name>\n<tool_name>",
+                   .sep = "</tool_name>\n<arguments>\n",
+                   .item_close = "\n</arguments>" },
+                 HERMES } },
+
+    { .name = "minicpm5",
+      .aliases = " minicpm ",
+      .signs = { "<function name=\"" },
+      .think = { THINK },
+      .call_ends_thought = true,
+      .forms = { { .way = RG_CALL_TAGS,
+                   .item_open = "<function name=\"",
+                   .sep = "\">",
+                   .item_close = "</function>",
+                   .tags = &rg_tags_param } } },
+
+    { .name = "minicpm4",
+      .aliases = " minicpm3 ",
+      .signs = { "<|thought_start|>" },
+      .think = { { "<|thought_start|>", "<|thought_end|>" }, THINK },
+      .forms = { { .open = "<|tool_call_start|>\n```python\n",
+                   .close = "\n```\n<|tool_call_end|>",
+                   .way = RG_CALL_PYTHON,
+                   .item_open = "",
+                   .joint = "\n" } } },
+
     { .name = "glm",
-      .aliases = " glm45 glm47 glm4_moe glm-4.5 ",
+      .aliases = " glm45 glm47 glm4_moe glm-4.5 ling3 laguna poolside_v1 spark25 ",
       .signs = { "<arg_key>" },
       .tokens = { "<arg_key>" },
       .think = { THINK },
+      .call_ends_thought = true,
       .silent = { "<|observation|>" },
       .forms = { { .open = "<tool_call>",
                    .close = "</tool_call>",
                    .way = RG_CALL_TAGS,
                    .item_open = "",
                    .sep = "\n",
-                   .tags = &glm_tags },
+                   .tags = &rg_tags_glm },
                  HERMES } },
+
+    { .name = "command_r_plus",
+      .aliases = " command-r command-r-plus command_r ",
+      .signs = { "Action: ```json", "Action:```json" },
+      .forms = { { .open = "Action: ```json\n",
+                   .close = "```",
+                   .way = RG_CALL_OBJECT,
+                   .item_open = "{\"tool_name\": \"",
+                   .sep = "\", \"parameters\": ",
+                   .item_close = "}",
+                   .list = true,
+                   .joint = ", " } } },
 
     { .name = "command_r7b",
       .aliases = " cohere command-r7b command_a cohere2 ",
@@ -406,11 +442,25 @@ const rg_talk rg_talks[] = {
       .think = { THINK },
       .forms = { LIST_IN("<|tool_call|>", "<|/tool_call|>"), LIST_IN("functools", NULL) } },
 
+    { .name = "granite_fc",
+      .aliases = " granite-20b-fc ",
+      .signs = { "<function_call>" },
+      .tokens = { "<function_call>" },
+      .think = { THINK },
+      .forms = { { .open = "<function_call> ",
+                   .close = "</function_call>",
+                   .way = RG_CALL_OBJECT,
+                   .item_open = OBJECT } } },
+
     { .name = "granite",
       .aliases = " granite3 granite-3 ",
       .signs = { "<|tool_call|>", "<|start_of_role|>" },
       .tokens = { "<|tool_call|>" },
-      .think = { THINK },
+      .think = { THINK,
+                 { "Here is my thought process:", "Here is my response:" },
+                 { "Here is my thought process:", "Here's my response:" },
+                 { "Here's my thought process:", "Here is my response:" },
+                 { "Here's my thought process:", "Here's my response:" } },
       .silent = { "<response>", "</response>" },
       .forms = { { .open = "<|tool_call|>", .way = RG_CALL_OBJECT, .item_open = OBJECT, .list = true, .joint = ", " },
                  HERMES,
@@ -424,27 +474,31 @@ const rg_talk rg_talks[] = {
     { .name = "functionary_v32",
       .aliases = " functionary functionary-v3.2 ",
       .signs = { ">>>all", ">>>ridge_probe" },
-      .heads = &functionary_named },
+      .heads = &rg_heads_functionary_named },
 
     { .name = "functionary_v2",
       .aliases = " functionary-v2 ",
       .signs = { "<|recipient|>" },
       .tokens = { "<|recipient|>" },
-      .heads = &functionary_recipient },
+      .heads = &rg_heads_functionary_recipient },
 
     { .name = "qwen3_coder",
-      .aliases = " qwen3_xml qwen3-coder nemotron_v3 step3p5 mimo ",
+      .aliases = " qwen3_xml qwen3-coder qwen3.5 nemotron_v3 step3p5 step5 mimo nanbeige ",
       .signs = { "<tool_call>\n<function=", "<tool_call><function=" },
       .think = { THINK },
+      .call_ends_thought = true,
       .forms = { CODER, HERMES, BARE_CODER } },
 
     { .name = "gigachat",
       .aliases = " gigachat3 ",
-      .signs = { "<|function_call|>" },
+      .signs = { "<|function_call|>", "<|role_sep|>" },
       .tokens = { "<|function_call|>" },
       .think = { THINK },
       .silent = { "<|message_sep|>" },
       .forms = { { .open = "<|function_call|>", .way = RG_CALL_OBJECT, .item_open = OBJECT },
+                 { .open = "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+                   .way = RG_CALL_OBJECT,
+                   .item_open = OBJECT },
                  { .open = "function call<|role_sep|>\n", .way = RG_CALL_OBJECT, .item_open = OBJECT } } },
 
     { .name = "internlm",
@@ -468,11 +522,28 @@ const rg_talk rg_talks[] = {
                    .joint = "\n" },
                  LIST_IN("<function_calls>", "</function_calls>") } },
 
+    { .name = "apriel",
+      .aliases = " apriel-1.6 ",
+      .signs = { "[BEGIN FINAL RESPONSE]", "Here are my reasoning steps:" },
+      .think = { { "Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]" },
+                 THINK,
+                 { "<thinking>", "</thinking>" } },
+      .call_ends_thought = true,
+      .silent = { "[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]", "<|end|>" },
+      .forms = { LIST_IN("<tool_calls>", "</tool_calls>") } },
+
+    { .name = "pangu",
+      .aliases = " openpangu ",
+      .signs = { "[unused11]", "[unused16]" },
+      .tokens = { "[unused11]", "[unused16]" },
+      .think = { { "[unused16]", "[unused17]" } },
+      .forms = { LIST_IN("[unused11]", "[unused12]") } },
+
     { .name = "jamba",
-      .aliases = " hunyuan hunyuan_a13b apriel ",
+      .aliases = " hunyuan hunyuan_a13b minimax_m1 ",
       .signs = { "<tool_calls>" },
       .think = { THINK },
-      .silent = { "<answer>", "</answer>", "[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]" },
+      .silent = { "<answer>", "</answer>" },
       .forms = { LIST_IN("<tool_calls>", "</tool_calls>"), HERMES } },
 
     { .name = "hermes",
@@ -516,6 +587,40 @@ const rg_talk rg_talks[] = {
                    .way = RG_CALL_OBJECT,
                    .item_open = PARAMETERS },
                  BARE_PARAMETERS } },
+
+    { .name = "kimi_vl",
+      .aliases = " kimi-vl kimi_dev ",
+      .signs = { "◁think▷" },
+      .think = { { "◁think▷", "◁/think▷" } },
+      .forms = { HERMES } },
+
+    { .name = "exaone_deep",
+      .aliases = " exaone-deep ",
+      .signs = { "<thought>" },
+      .think = { { "<thought>", "</thought>" } },
+      .forms = { HERMES } },
+
+    { .name = "xlam",
+      .aliases = " xlam2 hammer ",
+      .think = { THINK },
+      .forms = { { .way = RG_CALL_OBJECT, .item_open = OBJECT, .list = true, .joint = ", " },
+                 { .open = "```json\n",
+                   .close = "```",
+                   .way = RG_CALL_OBJECT,
+                   .item_open = OBJECT,
+                   .list = true,
+                   .offered = true },
+                 { .open = "```\n",
+                   .close = "```",
+                   .way = RG_CALL_OBJECT,
+                   .item_open = OBJECT,
+                   .list = true,
+                   .offered = true },
+                 HERMES,
+                 MISTRAL_LIST } },
+
+    /* What a template writes that is of none of the others: made.h. */
+    { .name = "template", .aliases = " hy_v3 hy_v4 hunyuan_v3 hy3 ", .think = { THINK }, .forms = { HERMES } },
 
     /* Every other model, and templates without tools. */
     { .name = "generic",

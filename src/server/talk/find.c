@@ -66,6 +66,14 @@ static bool shows_form(const rg_talk_form *f, const char *rendered)
     return false;
 }
 
+bool rg_talk_shows_form(const rg_talk *t, const char *rendered)
+{
+    for (int i = 0; i < RG_TALK_FORMS; i++)
+        if (rg_talk_has_form(&t->forms[i]) && shows_form(&t->forms[i], rendered))
+            return true;
+    return false;
+}
+
 const rg_talk_form *rg_talk_form_of(const rg_talk *t, const char *rendered)
 {
     for (int i = 0; i < RG_TALK_FORMS; i++)
@@ -92,11 +100,14 @@ static void give_form(const rg_talk_form *f, void (*take)(void *arg, const char 
                                   f->quote,
                                   f->id_mark,
                                   f->name_end,
+                                  f->name_after,
                                   t ? t->key_open : NULL,
                                   t ? t->key_close : NULL,
                                   t ? t->key_rest : NULL,
                                   t ? t->value_open : NULL,
-                                  t ? t->close : NULL };
+                                  t ? t->close : NULL,
+                                  t ? t->raw_open : NULL,
+                                  t ? t->raw_close : NULL };
 
     for (size_t i = 0; i < RG_LEN(marks); i++)
         give(take, arg, marks[i]);

@@ -81,6 +81,8 @@ rg_turn rg_turn_item, rg_turn_name, rg_turn_id, rg_turn_rest, rg_turn_object, rg
     rg_turn_value, rg_turn_literal, rg_turn_code, rg_turn_tail;
 
 void rg_end_code(rg_answer *a); /* source code is whole */
+/* An argument that is made of tags (rg_talk_tags.nested), and what it is as JSON.  key: of the argument. */
+void rg_put_elements(rg_answer *a, const json_t *function, const char *key, const char *s, size_t n);
 
 /* Read what may be no whole value; *used bytes of s[0, n). */
 void rg_loose_begin(rg_loose *l, const char *quote, const json_t *names, bool python);
@@ -98,6 +100,7 @@ enum {
     RG_IS_ANY = 127,
     RG_IS_BOUND = 128 /* a text with a rule for it */
 };
+unsigned rg_property_types(const json_t *root, const json_t *schema);
 unsigned rg_argument_types(const json_t *function, const char *key, size_t n);
 
 #endif

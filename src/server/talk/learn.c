@@ -14,7 +14,7 @@
     "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"ridge0001\", \"type\": \"function\", "   \
     "\"function\": {\"name\": \"ridge_probe\", \"arguments\": {\"ridge_key\": 7}}}]}"
 #define RESULT                                                                                                         \
-    "{\"role\": \"tool\", \"name\": \"ridge_probe\", \"tool_call_id\": \"ridge0001\", "                               \
+    "{\"role\": \"tool\", \"name\": \"ridge_probe\", \"tool_call_id\": \"ridge0001\", "                                \
     "\"content\": \"ridge_result\"}"
 
 enum { MAX_RENDERED = 1 << 20, MAX_SHOWN = 512 };
@@ -37,6 +37,51 @@ static bool add_rendered(const rg_engine *engine, const char *conversation, bool
     rg_ids_free(ids);
     rg_text_free(text);
     return ok;
+}
+
+/* ---- marks of no family ------------------------------------------------------------------------------------------ */
+
+#define ANSWER(more) "{\"messages\": [" USER ", {\"role\": \"assistant\", " more "}], " TOOL "}"
+#define PROBE                                                                                                          \
+    "{\"id\": \"ridge0001\", \"type\": \"function\", \"function\": {\"name\": \"" RG_MADE_NAME                         \
+    "\", \"arguments\": {\"" RG_MADE_KEY "\": 7, \"" RG_MADE_MORE "\": 8}}}"
+#define OTHER                                                                                                          \
+    "{\"id\": \"ridge0002\", \"type\": \"function\", \"function\": {\"name\": \"" RG_MADE_OTHER                        \
+    "\", \"arguments\": {\"" RG_MADE_KEY "\": 9}}}"
+
+static rg_talk_made *make(const rg_engine *engine)
+{
+    static const char *const asked[] = {
+        ANSWER("\"content\": \"" RG_MADE_TEXT "\""),
+        ANSWER("\"content\": \"" RG_MADE_TEXT "\", \"reasoning_content\": \"" RG_MADE_THOUGHT
+               "\", \"reasoning\": \"" RG_MADE_THOUGHT "\", \"thinking\": \"" RG_MADE_THOUGHT "\""),
+        ANSWER("\"content\": \"\", \"tool_calls\": [" PROBE "]"),
+        ANSWER("\"content\": \"\", \"tool_calls\": [" PROBE ", " OTHER "]"),
+    };
+    rg_buf said[RG_LEN(asked)];
+    const char *text[RG_LEN(asked)];
+    rg_talk_made *m;
+
+    for (size_t i = 0; i < RG_LEN(asked); i++) {
+        rg_buf_init(&said[i], MAX_RENDERED);
+        add_rendered(engine, asked[i], false, &said[i]);
+        text[i] = said[i].n ? said[i].data : NULL;
+    }
+    m = rg_talk_make(&(rg_talk_samples){ text[0], text[1], text[2], text[3] });
+    for (size_t i = 0; i < RG_LEN(asked); i++)
+        rg_buf_fini(&said[i]);
+    return m;
+}
+
+/* A family that is taken where nothing else fits, and none of its forms is what the template shows. */
+static bool is_another(const rg_talk *t, const char *rendered)
+{
+    static const char *const usual[] = { "hermes", "template", "generic" };
+    bool any = false;
+
+    for (size_t i = 0; i < RG_LEN(usual); i++)
+        any |= t == rg_talk_named(usual[i]);
+    return any && !rg_talk_shows_form(t, rendered);
 }
 
 /* Earlier calls stand in the prompt, by their arguments or their ids.  What a template refuses is left to it. */
@@ -155,10 +200,15 @@ void rg_talk_learn(rg_talk_use *use, rg_engine *engine, const char *name)
     text = rendered.data ? rendered.data : "";
     if (!use->talk)
         use->talk = rg_talk_of(text, has_token, engine);
+    if ((!name || use->talk == rg_talk_named("template")) && rg_chat_has_template(engine) &&
+        is_another(use->talk, text))
+        use->made = make(engine);
+    if (use->made)
+        use->talk = rg_talk_made_of(use->made);
     use->form = rg_talk_form_of(use->talk, text);
     if (!use->shows_tools && (use->talk->heads || use->form->way > RG_CALL_JSON || rg_talk_is_bare(use)))
         tell_plainly(use, name);
-    for (int i = 0; i < 3 && use->talk->think[i].open; i++)
+    for (int i = 0; i < RG_TALK_THINKS && use->talk->think[i].open; i++)
         use->thinks |= strstr(text, use->talk->think[i].open) || has_token(engine, use->talk->think[i].open);
     use->thinks |= use->talk->heads && use->talk->think[0].open;
     if (s) {
@@ -170,6 +220,12 @@ void rg_talk_learn(rg_talk_use *use, rg_engine *engine, const char *name)
     }
     rg_free(s);
     rg_buf_fini(&rendered);
+}
+
+void rg_talk_forget(rg_talk_use *use)
+{
+    rg_talk_made_free(use->made);
+    *use = (rg_talk_use){ 0 };
 }
 
 static bool has_none(void *arg, const char *text)
@@ -211,7 +267,7 @@ rg_talk_start rg_talk_start_after(const rg_talk *t, const char *prompt)
 
     while (n && rg_is_blank(prompt[n - 1]))
         n--;
-    for (int i = 0; i < 3 && t->think[i].open; i++)
+    for (int i = 0; i < RG_TALK_THINKS && t->think[i].open; i++)
         if (ends_with(prompt, n, t->think[i].open))
             return RG_START_THINKING;
     for (int i = 0; t->heads && i < 3 && t->heads->open[i]; i++)
@@ -220,18 +276,22 @@ rg_talk_start rg_talk_start_after(const rg_talk *t, const char *prompt)
     return RG_START_PLAIN;
 }
 
-static const char *last_of(const char *text, const char *what)
+static const char *last_of(const char *text, const char *what, const char *found)
 {
-    const char *found = NULL;
 
     for (const char *at = text; at && what && (at = strstr(at, what)); at++)
-        found = at;
+        found = !found || at > found ? at : found;
     return found;
 }
 
 bool rg_talk_leaves_thought(const rg_talk *t, const char *text)
 {
-    const char *open = last_of(text, t->think[0].open), *close = last_of(text, t->think[0].close);
+    const char *open = NULL, *close = NULL;
+
+    for (int i = 0; i < RG_TALK_THINKS; i++) {
+        open = last_of(text, t->think[i].open, open);
+        close = last_of(text, t->think[i].close, close);
+    }
 
     return open && (!close || close < open);
 }

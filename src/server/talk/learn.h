@@ -7,6 +7,7 @@
 
 #include "ridge.h"
 #include "server/talk/answer.h"
+#include "server/talk/made.h"
 
 typedef struct rg_talk_use {
     const rg_talk *talk;
@@ -15,10 +16,12 @@ typedef struct rg_talk_use {
     bool shows_tools;         /* the template tells the model which tools there are, */
     bool shows_calls;         /*   and which calls and results there were */
     bool close_ends;          /* the mark behind the calls ends an answer */
+    rg_talk_made *made;       /* talk, where the template shows marks that no family has; else NULL */
 } rg_talk_use;
 
 /* name: of a family (rg_talk_named), or NULL: it is found.  The engine shows the family's marks from now on. */
 void rg_talk_learn(rg_talk_use *use, rg_engine *engine, const char *name);
+void rg_talk_forget(rg_talk_use *use);
 /* The same of a rendered conversation alone, without an engine; for tests. */
 void rg_talk_learn_from(rg_talk_use *use, const char *rendered);
 

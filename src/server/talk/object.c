@@ -43,8 +43,8 @@ static bool commit(rg_answer *a, const rg_buf *raw)
     json_t *name = text_of(raw);
     size_t n = json_string_length(name);
     const char *s = json_string_value(name);
-    bool ok =
-        name && !memchr(s, 0, n) && (a->form->open || rg_tool_offered(a->tools, s, n)) && rg_commit(a, s, n, NULL, 0);
+    bool ok = name && !memchr(s, 0, n) && ((a->form->open && !a->form->offered) || rg_tool_offered(a->tools, s, n)) &&
+              rg_commit(a, s, n, NULL, 0);
 
     json_decref(name);
     return ok;

@@ -77,6 +77,11 @@ static unsigned types_of(const json_t *root, const json_t *s, int depth)
     return (set ? set : RG_IS_ANY) | bound;
 }
 
+unsigned rg_property_types(const json_t *root, const json_t *schema)
+{
+    return types_of(root, schema, 0);
+}
+
 unsigned rg_argument_types(const json_t *function, const char *key, size_t n)
 {
     const json_t *parameters = json_object_get(function, "parameters");
@@ -111,6 +116,8 @@ static unsigned attribute_types(const rg_answer *a, const char *s, size_t n)
     n = n < sizeof text - 1 ? n : sizeof text - 1;
     memcpy(text, s, n);
     text[n] = 0;
+    if (rg_mark_is_blank(text))
+        return 0;
     return strstr(text, a->form->tags->is_text) ? RG_IS_TEXT : RG_IS_ANY;
 }
 
@@ -130,7 +137,7 @@ static void begin_value(rg_answer *a, unsigned types)
     a->streams = types == RG_IS_TEXT;
     rg_put(a, to, "\"", a->streams);
     rg_buf_reset(&a->value);
-    a->phase = 0;
+    a->phase = a->nest = 0;
     a->state = RG_S_VALUE;
 }
 
@@ -180,6 +187,7 @@ static bool read_key(rg_answer *a, size_t n_open)
 bool rg_turn_tags(rg_answer *a)
 {
     const char *const ends[] = { a->form->item_close, a->form->close, a->form->open };
+    size_t longest = RG_LEN(ends);
     int n;
 
     rg_skip_blanks(a);
@@ -190,16 +198,14 @@ bool rg_turn_tags(rg_answer *a)
         return false;
     }
     n = match(a, a->form->tags->key_open);
-    if (n >= 0)
-        return read_key(a, (size_t)n);
     for (size_t i = 0; i < RG_LEN(ends) && n != RG_MARK_MAYBE; i++) {
-        n = match(a, ends[i]);
-        if (n >= 0)
-            return close_tags(a);
+        int k = match(a, ends[i]);
+        if (k == RG_MARK_MAYBE || k > n) /* the longest mark: one may begin another */
+            longest = i, n = k;
     }
     if (n == RG_MARK_MAYBE)
         return false;
-    return close_tags(a);
+    return n >= 0 && longest == RG_LEN(ends) ? read_key(a, (size_t)n) : close_tags(a);
 }
 
 /* A value that is no plain text, whole. */
@@ -215,6 +221,12 @@ static void give_value(rg_answer *a)
         n--;
     while (lead < n && rg_is_blank(s[lead]))
         lead++;
+    if (a->form->tags->nested && rg_mark_match(a->form->tags->key_open, s + lead, n - lead, true) >= 0) {
+        const char *name = rg_call_now(a)->name;
+        rg_put_elements(a, rg_tool_offered(a->tools, name, strlen(name)), a->key.data ? a->key.data : "", s + lead,
+                        n - lead);
+        return;
+    }
     json_t *v = n > lead ? rg_json_load(s + lead, n - lead, JSON_DECODE_ANY, NULL) : NULL;
     bool fits = v && (types == RG_IS_ANY || bit_of(v) & types || (json_is_real(v) && types & RG_IS_WHOLE) ||
                       !(types & RG_IS_TEXT));
@@ -245,7 +257,10 @@ static void take_value(rg_answer *a, size_t n)
     rg_skip(a, n);
 }
 
-/* What stands before the value: its mark, or the end of the tag's line. */
+/* Where a value's reading stands. */
+enum { BEFORE, PLAIN, RAW, CLOSING };
+
+/* What stands before the value: its marks, or the end of the tag's line. */
 static bool open_value(rg_answer *a)
 {
     const rg_talk_tags *t = a->form->tags;
@@ -260,7 +275,56 @@ static bool open_value(rg_answer *a)
     } else if (t->lines && *rg_rest(a) == '\n') {
         rg_skip(a, 1);
     }
-    a->phase = 1;
+    if (t->raw_open && (n = match(a, t->raw_open)) == RG_MARK_MAYBE)
+        return false;
+    a->phase = t->raw_open && n >= 0 ? RAW : PLAIN;
+    if (a->phase == RAW)
+        rg_skip(a, (size_t)n);
+    return true;
+}
+
+/* The bytes of what ends the value here.  a->nest: the tags that are open within it. */
+static int value_ends(rg_answer *a)
+{
+    const rg_talk_tags *t = a->form->tags;
+    int n = match(a, a->phase == RAW ? t->raw_close : t->close);
+
+    if (!t->nested || n == RG_MARK_MAYBE)
+        return n;
+    if (n >= 0)
+        return a->nest-- ? RG_MARK_NO : n;
+    if (match(a, t->key_open) >= 0)
+        a->nest++;
+    return RG_MARK_NO;
+}
+
+/* The rest of the tag that closes the value. */
+static bool close_value(rg_answer *a)
+{
+    const rg_talk_tags *t = a->form->tags;
+    int n = RG_MARK_NO;
+
+    if (t->nested) {
+        for (; a->scanned < rg_n_rest(a) && a->scanned < MAX_KEY; a->scanned++)
+            if ((n = match(a, t->key_close)) != RG_MARK_NO)
+                break;
+        if (n < 0 && !a->last && a->scanned < MAX_KEY)
+            return false;
+        rg_skip(a, n < 0 ? 0 : a->scanned + (size_t)n);
+    } else if (a->phase == CLOSING) {
+        rg_skip_blanks(a);
+        n = rg_n_rest(a) ? match(a, t->close) : RG_MARK_MAYBE;
+        if (n == RG_MARK_MAYBE)
+            return false;
+        rg_skip(a, n < 0 ? 0 : (size_t)n);
+    }
+    if (a->streams)
+        rg_put(a, &rg_call_now(a)->arguments, "\"", 1);
+    else
+        give_value(a);
+    a->streams = false;
+    a->nest = 0;
+    a->state = RG_S_TAGS;
     return true;
 }
 
@@ -270,11 +334,13 @@ bool rg_turn_value(rg_answer *a)
     size_t words;
     int n = RG_MARK_NO;
 
-    if (!a->phase && !open_value(a))
+    if (a->phase == CLOSING)
+        return close_value(a);
+    if (a->phase == BEFORE && !open_value(a))
         return false;
     for (a->scanned = 0; a->scanned < rg_n_rest(a); a->scanned++) {
         a->work++;
-        if (a->first[(unsigned char)rg_rest(a)[a->scanned]] && (n = match(a, t->close)) != RG_MARK_NO)
+        if (a->first[(unsigned char)rg_rest(a)[a->scanned]] && (n = value_ends(a)) != RG_MARK_NO)
             break;
     }
     words = a->scanned;
@@ -286,11 +352,9 @@ bool rg_turn_value(rg_answer *a)
         return false;
     }
     rg_skip(a, line + (size_t)n);
-    if (a->streams)
-        rg_put(a, &rg_call_now(a)->arguments, "\"", 1);
-    else
-        give_value(a);
-    a->streams = false;
-    a->state = RG_S_TAGS;
-    return true;
+    if (a->phase == RAW || t->nested) {
+        a->phase = CLOSING;
+        return true;
+    }
+    return close_value(a);
 }

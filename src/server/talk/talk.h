@@ -32,7 +32,10 @@ typedef struct rg_talk_tags {
     const char *isnt_text;  /* the attribute of other values, as a grammar writes it */
     const char *value_open; /* stands before the value; NULL: nothing */
     const char *close;
-    bool lines; /* a value stands on lines of its own */
+    const char *raw_open, *raw_close; /* may stand around a value that has other marks in it */
+    bool lines;                       /* a value stands on lines of its own */
+    bool nested; /* a value may be made of such tags itself, those of a list have the key "item"; close is followed by
+                  *   the key and key_close */
 } rg_talk_tags;
 
 /* One way to write calls.  Unless it says otherwise, NULL: there is no such mark. */
@@ -48,11 +51,13 @@ typedef struct rg_talk_form {
     const char *quote;        /* of RG_CALL_QUOTED */
     const char *joint;        /* between calls, as a grammar writes it; NULL: the whole form again */
     bool list;                /* a grammar puts calls into [ and ] */
+    bool offered;             /* the marks are not of calls alone: only a tool that is offered is meant */
     const char *id_mark;      /* the call's id stands after this mark, which stands after the name */
+    const char *name_after;   /* what stands between item_open and this is no part of the name */
     const char *name_end;     /* the name ends before this, and what follows up to sep is no part of it */
 } rg_talk_form;
 
-enum { RG_TALK_FORMS = 14, RG_TALK_MARKS = 8 };
+enum { RG_TALK_FORMS = 14, RG_TALK_MARKS = 8, RG_TALK_THINKS = 6 };
 
 /* Messages within an answer, each with a head that says what it is: open HEAD body TEXT end. */
 typedef struct rg_talk_heads {
@@ -63,6 +68,8 @@ typedef struct rg_talk_heads {
     const char *to_prefix; /* in front of the tools' names */
     const char *thinks;    /* a head that has this is of reasoning */
     const char *says;      /* a head that is this is of text */
+    const char *texts[4];  /* a head that ends with one of these is of text, where no calls are looked for */
+    const char *calls;     /* a head that has this is of calls in a form of the family; NULL: heads name the tools */
     const char *call;      /* how a grammar opens a call, up to the name, */
     const char *call_rest; /*   between name and arguments, */
     const char *call_end;  /*   and after them */
@@ -76,7 +83,7 @@ typedef struct rg_talk {
     const char *tokens[3]; /*   or a vocabulary that has all of these as tokens */
     struct {
         const char *open, *close;
-    } think[3];                        /* around reasoning */
+    } think[RG_TALK_THINKS];           /* around reasoning; several may have the same opening mark */
     bool thinks_anywhere;              /* reasoning may also begin after text */
     bool call_ends_thought;            /* the mark of a call ends reasoning that was left open */
     const char *silent[RG_TALK_MARKS]; /* marks that say nothing */
@@ -91,6 +98,8 @@ const rg_talk *rg_talk_named(const char *name); /* by name or alias; NULL: there
 /* The family of a text that a template has rendered; has_token tells whether the vocabulary has a text as one token.
  * Never NULL. */
 const rg_talk *rg_talk_of(const char *rendered, bool (*has_token)(void *arg, const char *text), void *arg);
+/* Does the rendered text show a call in one of the family's forms? */
+bool rg_talk_shows_form(const rg_talk *talk, const char *rendered);
 /* The form that the rendered text has; else the first. */
 const rg_talk_form *rg_talk_form_of(const rg_talk *talk, const char *rendered);
 static inline bool rg_talk_has_form(const rg_talk_form *f)
