@@ -12,6 +12,7 @@ enum {
     NOTE_BYTES = 4096,  /* of a draft.json */
     LEVEL_ROWS = 64,    /* whose logits a network's step gives */
     HEAD_ROWS = 8,
+    AUTO_SELF_BYTES = 256 << 20, /* weights of a model that caches do not hold: fewer bits of them take less time */
     AUTO_DRAFT = 8,     /* nodes of a draft at most, where the engine chooses */
     CATCH_UP_ROWS = 256, /* of prompts that the drafter's model has not seen, in one step of it */
 };
@@ -20,7 +21,7 @@ enum {
 
 static bool refuse(const char *draft, rg_error *err)
 {
-    char names[256] = "none, auto";
+    char names[256] = "none, auto, self:METHOD";
     size_t n = strlen(names);
     const rg_draft_kind *kind;
 
@@ -29,6 +30,19 @@ static bool refuse(const char *draft, rg_error *err)
             n += (size_t)snprintf(names + n, sizeof names - n, ", %s%s", kind->name, kind->has_path ? ":PATH" : "");
     return rg_fail(err, RG_E_USAGE, "draft '%.100s' is not one of %s, and there is no model of that name", draft,
                    names);
+}
+
+/* "self:METHOD": the engine's own model, with something left out, drafts for it.  *found: it is that. */
+static bool find_self(rg_drafts *d, const char *draft, bool *found, rg_error *err)
+{
+    static const char prefix[] = "self:";
+
+    *found = !strncmp(draft, prefix, sizeof prefix - 1);
+    if (!*found)
+        return true;
+    d->self = rg_self_find(draft + sizeof prefix - 1, &d->self_n, err);
+    d->kind = rg_draft_kind_find("model");
+    return d->self;
 }
 
 /* The folder or file of this name beside a checkpoint. */
@@ -96,7 +110,7 @@ static bool choose(rg_drafts *d, const char *draft, const rg_checkpoint *target,
     if (!draft || !strcmp(draft, "none"))
         return true;
     d->is_auto = !strcmp(draft, "auto");
-    if (!find_kind(d, draft, &found, err))
+    if (!find_self(d, draft, &found, err) || (!found && !find_kind(d, draft, &found, err)))
         return false;
     if (found)
         return true;
@@ -199,6 +213,12 @@ static bool load(rg_drafts *d, const rg_options *o, const rg_drafts_target *targ
     return ok;
 }
 
+static bool load_self(rg_drafts *d, const rg_drafts_target *target, int n_threads, rg_error *err)
+{
+    d->model = rg_self_open(target->model, d->self, d->self_n, d->max_draft, n_threads, err);
+    return d->model && check_draws(d, err);
+}
+
 /* A network that reads the model's features, and has its ids: at its path, or in the model's own checkpoint, which is
  * not opened again, since its name may be another one's by now. */
 static bool load_network(rg_drafts *d, const rg_options *o, const rg_drafts_target *target, int n_threads,
@@ -229,6 +249,7 @@ static bool give_up(rg_drafts *d, rg_error *err)
         return false;
     }
     rg_drafts_close(d);
+    d->self = NULL;
     d->kind = rg_draft_kind_find("suffix");
     d->path[0] = 0;
     return true;
@@ -236,7 +257,7 @@ static bool give_up(rg_drafts *d, rg_error *err)
 
 int32_t rg_drafts_rows_kept(const rg_drafts *d)
 {
-    return d->is_auto && d->kind && !d->kind->has_model ? 0 : d->max_draft;
+    return d->is_auto && d->kind && (!d->kind->has_model || d->self) ? 0 : d->max_draft;
 }
 
 /* True if some state is kept per sequence: a chain can be rolled back and replayed, a tree cannot. */
@@ -246,6 +267,18 @@ static bool keeps_chains(const rg_model *m)
         if (m->state.group[g].per == RG_PER_SEQUENCE)
             return true;
     return false;
+}
+
+/* Where no model drafts for one with wide weights, and memory is there, its own self in 4 bits does. */
+static void choose_self(rg_drafts *d, const rg_model *target)
+{
+    const uint64_t bytes = target->weights.bytes;
+
+    if (!d->is_auto || !d->kind || d->kind->has_model || bytes < AUTO_SELF_BYTES ||
+        rg_memory_free() < 2 * bytes || !rg_self_has_wide_weights(target))
+        return;
+    d->self = rg_self_find("q4", &d->self_n, NULL);
+    d->kind = rg_draft_kind_find("model");
 }
 
 bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_drafts_target *target, int n_threads, rg_error *err)
@@ -261,9 +294,11 @@ bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_drafts_target *t
         d->kind = NULL; /* nothing to draft for, or no room for drafts */
         d->max_draft = 0;
     }
+    choose_self(d, target->model);
     if (d->kind && d->kind->has_network)
         return load_network(d, o, target, n_threads, err);
-    if (!d->kind || !d->kind->has_model || load(d, o, target, n_threads, &d->why))
+    if (!d->kind || !d->kind->has_model || (d->self ? load_self(d, target, n_threads, &d->why)
+                                                    : load(d, o, target, n_threads, &d->why)))
         return true;
     return give_up(d, err);
 }
@@ -338,7 +373,8 @@ bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model 
         if (!d->drafter)
             return false;
     }
-    snprintf(d->name, sizeof d->name, "%s%s", d->kind->name, d->fallback ? "+suffix" : "");
+    snprintf(d->name, sizeof d->name, "%s%s%s", d->self ? "self:" : d->kind->name, d->self ? d->self->name : "",
+             d->fallback ? "+suffix" : "");
     return true;
 }
 

@@ -8,7 +8,7 @@
 
 #include "engine/draft/draft.h"
 #include "engine/verify.h"
-#include "model/model.h"
+#include "model/self.h"
 #include "model/tap.h"
 #include "text/tokenizer.h"
 
@@ -19,6 +19,8 @@ typedef struct rg_drafts {
     bool is_auto;              /* found without being asked for: what is wrong with it is no failure, and the engine
                                 *   chooses in every step whether it is asked */
     char path[1024];           /* of its model, or what stood behind the kind; "": nothing */
+    const rg_self_method *self; /* its model is the engine's own with something left out, self_n of it; NULL: it is not */
+    int self_n;
     rg_model *model;
     rg_runner *runner;
     rg_tap *tap;               /* of the features that it reads; NULL: it reads none */

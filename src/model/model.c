@@ -72,7 +72,10 @@ static bool make_state(rg_model *m, const rg_model_options *o, rg_error *err)
     if (!m->keep)
         return rg_fail_memory(err, (size_t)c->n_layers * sizeof *m->keep);
     for (int i = 0; i < c->n_layers; i++)
-        rg_layer_kind_of(c, i)->keep(c, i, &m->keep[i]);
+        if (m->left_out && m->left_out[i])
+            m->keep[i] = (rg_keep){ .shared_with = -1 };
+        else
+            rg_layer_kind_of(c, i)->keep(c, i, &m->keep[i]);
     if (!rg_state_declare(&m->state, m->keep, c->n_layers, m->kv_type, o->max_draft, err))
         return false;
     m->state.sees = c->sees;
@@ -145,7 +148,7 @@ static bool read_target_ids(rg_model *m, const rg_checkpoint *ckpt, rg_error *er
 }
 
 /* Build what follows from the config once the weights are declared or bound. */
-static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
+bool rg_model_complete(rg_model *m, const rg_model_options *o, rg_error *err)
 {
     rg_layer *outer = &m->outer;
 
@@ -271,7 +274,7 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
              ? rg_config_read_draft(&m->config, ckpt, &o->target->config, o->mtp, err) && read_target_ids(m, ckpt, err)
              : rg_config_read(&m->config, ckpt, err)) &&
         rg_weights_declare(&m->weights, &m->config, declared, o->declared_type, err) && mark_sparse(m, ckpt, o, err) &&
-        (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) &&
+        (o->declare_only || bind(m, ckpt, o, err)) && rg_model_complete(m, o, err) &&
         (o->declare_only || o->layers_apart || rg_dense_open(&m->dense, &m->config.embedding, ckpt, err)) &&
         add_adapters(m, o, err) && take_notes(m, ckpt, o, err))
         return m;
@@ -286,7 +289,21 @@ rg_model *rg_model_declare(const rg_config *c, const rg_model_options *o, rg_err
     if (!m)
         return rg_fail_memory(err, sizeof *m), NULL;
     m->config = *c;
-    if (rg_weights_declare(&m->weights, &m->config, NULL, o->declared_type, err) && complete(m, o, err))
+    if (rg_weights_declare(&m->weights, &m->config, NULL, o->declared_type, err) && rg_model_complete(m, o, err))
+        return m;
+    rg_model_close(m);
+    return NULL;
+}
+
+rg_model *rg_model_borrow(const rg_model *of, rg_error *err)
+{
+    rg_model *m = rg_zalloc(sizeof *m);
+
+    if (!m)
+        return rg_fail_memory(err, sizeof *m), NULL;
+    m->of = of;
+    m->config = of->config;
+    if (rg_weights_borrow(&m->weights, &of->weights, err))
         return m;
     rg_model_close(m);
     return NULL;
@@ -304,6 +321,7 @@ void rg_model_close(rg_model *m)
     rg_free(m->keep);
     rg_free(m->target_ids);
     rg_free(m->notes);
+    rg_free(m->left_out);
     rg_free(m);
 }
 
@@ -397,7 +415,8 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
     rg_act *x = rg_model_embed(m, f);
 
     for (int i = 0; i < c->n_layers; i++)
-        rg_model_layer(m, f, i, x);
+        if (!m->left_out || !m->left_out[i])
+            rg_model_layer(m, f, i, x);
     if (b->n_hidden || b->n_scores) { /* rows are normed independently, so norm all of them, in place if possible */
         out.hidden = x->cols == c->dim ? x : rg_act_new(f, "normed", c->dim);
         norm(m, f, out.hidden, x);

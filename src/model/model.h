@@ -11,6 +11,8 @@
 #include "ops/backend.h"
 
 typedef struct rg_model {
+    const struct rg_model *of; /* whose smaller self it is (self.h), borrowed; NULL: of none */
+    bool *left_out;         /* [n_layers] layers that its text passes over; NULL: none */
     rg_config config;
     rg_weight_set weights;
     rg_dense dense;         /* behind the pooling of an embedding, as config.embedding says */
@@ -54,6 +56,10 @@ typedef struct rg_model_options {
 rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err);
 /* A model of a config alone, all matrices of o->declared_type and none of them read: for counting what is not there. */
 rg_model *rg_model_declare(const rg_config *c, const rg_model_options *o, rg_error *err);
+/* A model of the weights of another one, which must outlive it, before self.c has left anything out; and the rest of
+ * it after that. */
+rg_model *rg_model_borrow(const rg_model *of, rg_error *err);
+bool rg_model_complete(rg_model *m, const rg_model_options *o, rg_error *err);
 void rg_model_close(rg_model *m); /* NULL is fine */
 
 /* What was read of experts that stay in a file; all 0: none do. */

@@ -651,15 +651,36 @@ void rg_weights_unbind_layer(rg_weight_set *s, int layer)
             unbind_one(s, i);
 }
 
+bool rg_weights_borrow(rg_weight_set *s, const rg_weight_set *of, rg_error *err)
+{
+    const size_t n = (size_t)of->n;
+
+    *s = *of;
+    s->is_borrowed = true;
+    s->paged = NULL;
+    s->bytes = 0;
+    s->all = rg_array(n, sizeof *s->all);
+    s->placed = rg_array(n, sizeof *s->placed);
+    if (!s->all || !s->placed)
+        return rg_fail_memory(err, n * sizeof *s->all);
+    memcpy(s->all, of->all, n * sizeof *s->all);
+    memset(s->placed, 0, n * sizeof *s->placed);
+    return true;
+}
+
 void rg_weights_fini(rg_weight_set *s)
 {
-    rg_weights_unbind(s);
+    for (int i = 0; i < s->n && s->is_borrowed && s->placed; i++)
+        rg_placed_free(s->placed[i]);
+    if (!s->is_borrowed) {
+        rg_weights_unbind(s);
+        rg_free(s->spec);
+        rg_free(s->layer);
+        rg_free(s->settled);
+        rg_free(s->names);
+    }
     rg_free(s->all);
-    rg_free(s->spec);
-    rg_free(s->layer);
     rg_free(s->placed);
-    rg_free(s->settled);
-    rg_free(s->names);
     memset(s, 0, sizeof *s);
 }
 

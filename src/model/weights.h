@@ -21,6 +21,7 @@ typedef struct rg_weight_set {
     uint64_t n_parameters, bytes, stored_bytes; /* bytes: resident once bound; stored: as in the checkpoint */
     int n_orders;              /* numbers of orders of columns that weights have */
     bool headless;             /* the checkpoint has no head, and does not say that it is tied to the embedding */
+    bool is_borrowed;          /* of another set (rg_weights_borrow), whose are the names and what is not in `placed` */
     bool experts_apart;        /* experts are not bound: they stay in a file, as pages of: */
     rg_paged *paged;           /* the back end's; NULL: nothing is paged */
 } rg_weight_set;
@@ -67,6 +68,9 @@ bool rg_weights_place_vector(rg_weight_set *s, int i, rg_error *err);
 bool rg_weights_is_apart(const rg_weight_set *s, int i);
 /* All are bound: count the bytes that they take. */
 void rg_weights_count_bytes(rg_weight_set *s);
+/* Make s a set of the same weights as a bound one, which must outlive it: rg_weights_replace gives it matrices of its
+ * own in their stead.  It holds no bytes before that. */
+bool rg_weights_borrow(rg_weight_set *s, const rg_weight_set *of, rg_error *err) RG_MUST_CHECK;
 /* Free what binding made; the weights are declared again. */
 void rg_weights_unbind(rg_weight_set *s);
 /* One flag for each tensor of the checkpoint, in its order: true if a weight is made from it; and how many are false.

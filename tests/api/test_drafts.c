@@ -42,7 +42,8 @@ static rg_engine *open_with(const char *model, const char *draft, int32_t max_dr
     rg_engine *e = rg_open(model, &o, &err);
     assert_ok(e, err);
     char kind[32];
-    snprintf(kind, sizeof kind, "%.*s", draft ? (int)strcspn(draft, ":") : 4, draft ? draft : "none");
+    const size_t own = draft && !strncmp(draft, "self:", 5) ? 5 : 0; /* self:METHOD:N is called self:METHOD */
+    snprintf(kind, sizeof kind, "%.*s", draft ? (int)(own + strcspn(draft + own, ":")) : 4, draft ? draft : "none");
     assert_string_equal(rg_engine_info(e).draft, draft && *draft == '/' ? "model" : kind);
     return e;
 }
@@ -146,6 +147,44 @@ static rg_stats check_draft(const char *model, const char *draft, const answers 
     return s;
 }
 
+/* With this drafter the answers are the same. */
+static void check_answers(const char *model, const char *draft, const answers *want)
+{
+    rg_engine *e = open_with(model, draft, 0);
+    answers *got = ask_all(e);
+
+    check_same(model, want, got);
+    rg_close(e);
+    free(got);
+}
+
+/* A model's own smaller self drafts for it; what cannot be left out of a model is refused by name. */
+static void check_selves(const char *model)
+{
+    static const char *const methods[] = { "self:q4", "self:layers", "self:layers:1", "self:window:16", "self:kv4" };
+    rg_engine *plain = open_with(model, NULL, 0);
+    answers *want = ask_all(plain);
+    rg_options o = rg_options_default();
+    rg_error err = { 0 };
+
+    o.kv_bytes = (size_t)64 << 20;
+    for (size_t k = 0; k < RG_LEN(methods); k++) {
+        o.draft = methods[k];
+        rg_engine *e = rg_open(model, &o, &err);
+        const bool opens = e;
+
+        rg_close(e);
+        if (!opens && strncmp(err.text, "draft self:", 11) != 0)
+            fail_msg("%s: %s", model, err.text);
+        if (opens && !strcmp(model, LARGE))
+            check_draft(model, methods[k], want);
+        else if (opens)
+            check_answers(model, methods[k], want);
+    }
+    rg_close(plain);
+    free(want);
+}
+
 /* Its own draft is a model that agrees with it everywhere. */
 static void check_golden(const char *folder)
 {
@@ -163,6 +202,8 @@ static void check_golden(const char *folder)
         fail_msg("%s: %d drafts accepted of %d", path, (int)s.n_draft_accepted, (int)s.n_draft_rows);
     rg_close(plain);
     free(want);
+    if (test_all())
+        check_selves(path);
 }
 
 /* Four gate: K/V far apart, under windows, of MLA, and a recurrence's. */
@@ -425,6 +466,15 @@ static void a_smaller_model_drafts(void **state)
     free(got);
 }
 
+static void a_smaller_self_drafts(void **state)
+{
+    (void)state;
+    check_selves(LARGE);
+    check_selves(RG_TEST_DATA "/mamba");
+    check_selves(RG_TEST_DATA "/deepseek-v3");
+    check_selves(RG_TEST_DATA "/gemma3n"); /* layers that read the K/V of earlier ones, which stay */
+}
+
 /* Rows that are no drafts are computed beside them. */
 static void what_is_never_accepted_changes_nothing(void **state)
 {
@@ -640,6 +690,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(drafts_keep_to_grammars_and_stops),
         cmocka_unit_test(fewer_padded_ids_draft),
         cmocka_unit_test(a_smaller_model_drafts),
+        cmocka_unit_test(a_smaller_self_drafts),
         cmocka_unit_test(what_is_never_accepted_changes_nothing),
         cmocka_unit_test(guesses_are_judged_by_chance),
         cmocka_unit_test(by_chance_the_text_is_the_same_beside_others),
