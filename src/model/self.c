@@ -9,7 +9,7 @@
 
 enum {
     FEW_BITS = 5,     /* weights of no more stay as they are */
-    SINKS = 4,        /* first keys that every row goes on to see: without them attention breaks down (Xiao et al. 2023) */
+    SINKS = 4,        /* first keys that all rows go on to see: attention breaks down without (Xiao et al. 2023) */
     MAX_N = 1 << 20,
 };
 
@@ -31,14 +31,10 @@ static bool is_wide(const rg_weight_set *s, int i)
            w->cols % rg_format_of(RG_Q4_0)->block_len == 0;
 }
 
-typedef struct narrowing {
-    rg_model *m;
-} narrowing;
-
 /* Weight i in 4 bits, each block of 32 with a scale, as files have it (Q4_0). */
 static bool narrow_one(void *arg, int i, rg_error *err)
 {
-    rg_weight_set *s = &((narrowing *)arg)->m->weights;
+    rg_weight_set *s = arg;
     rg_weight *w = &s->all[i];
     const rg_format *q4 = rg_format_of(RG_Q4_0);
     const rg_placing what = { .type = RG_Q4_0, .n_mats = w->n_mats, .rows = w->rows, .cols = w->cols };
@@ -71,8 +67,7 @@ static bool narrow_one(void *arg, int i, rg_error *err)
 
 static bool narrow(rg_model *m, int n, int n_threads, rg_error *err)
 {
-    narrowing how = { m };
-    const rg_weight_work work = { .each = narrow_one, .arg = &how, .n_threads = n_threads };
+    const rg_weight_work work = { .each = narrow_one, .arg = &m->weights, .n_threads = n_threads };
     bool some = false;
 
     (void)n;
