@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "cli/calibration.h"
+#include "cli/qat.h"
 #include "cli/scoring.h"
 #include "shrink/means.h"
 #include "shrink/prune.h"
@@ -25,9 +26,13 @@ typedef struct shrink_job {
     int32_t keep_layers, keep_channels, keep_neurons, keep_heads;
     const char *codes, *to, *type;
     calibration text;
-    char path[1024]; /* of SRC */
+    cli_heal heal;
+    cli_qat qat;
+    double damaged, control; /* perplexities: before the repair; of the whole model trained on */
+    char path[1024];         /* of SRC */
     rg_shrink_options o;
     rg_shrink_report report;
+    uint64_t bytes;
     double before, after, seconds;
 } shrink_job;
 
@@ -170,6 +175,55 @@ static rg_stage *open_stage(const shrink_job *j, const rg_checkpoint *ckpt, rg_e
                          err);
 }
 
+/* ---- repair ------------------------------------------------------------------------------------------------------ */
+
+/* SRC itself, trained on with as many ids. */
+static bool control(shrink_job *j, rg_error *err)
+{
+    char path[1100];
+    bool ok;
+
+    if (snprintf(path, sizeof path, "%s.control", j->args.positional[2]) >= (int)sizeof path)
+        return rg_fail(err, RG_E_USAGE, "%s: the path is too long", j->args.positional[2]);
+    ok = cli_heal_control(&j->heal, &j->args, path, j->path, err) && score(j, path, &j->control, err);
+    cli_heal_remove(path);
+    return ok;
+}
+
+/* DST learns from SRC. */
+static bool repair(shrink_job *j, rg_error *err)
+{
+    const char *to = j->args.positional[2];
+
+    if (!j->heal.text)
+        return true;
+    j->damaged = j->after;
+    return cli_heal_run(&j->heal, &j->args, to, j->path, err) && score(j, to, &j->after, err) &&
+           (j->heal.alone || control(j, err));
+}
+
+static void print_repair(const shrink_job *j)
+{
+    printf("repaired with %lld ids in %.1f s: perplexity %.4f before, %.4f after: %.1f %% of the loss won back\n",
+           (long long)j->heal.tokens, j->heal.seconds, j->damaged, j->after,
+           100 * cli_heal_share(j->before, j->damaged, j->after));
+    if (isfinite(j->control))
+        printf("the whole model, trained on with the same ids: perplexity %.4f; against that, %.1f %%\n", j->control,
+               100 * cli_heal_share(j->control, j->damaged, j->after));
+}
+
+static void put_repair(const shrink_job *j, cli_json *out)
+{
+    cli_json_open(out, "heal", '{');
+    cli_json_int(out, "tokens", j->heal.tokens);
+    cli_json_float(out, "seconds", j->heal.seconds);
+    cli_json_float(out, "ppl_damaged", j->damaged);
+    cli_json_float(out, "won_back", cli_heal_share(j->before, j->damaged, j->after));
+    cli_json_float(out, "ppl_control", j->control);
+    cli_json_float(out, "won_back_of_control", cli_heal_share(j->control, j->damaged, j->after));
+    cli_json_close(out);
+}
+
 static bool report_whole(const shrink_job *j, uint64_t bytes, double realized, rg_error *err)
 {
     const char *to = j->args.positional[2], *warning = j->report.warning;
@@ -182,6 +236,8 @@ static bool report_whole(const shrink_job *j, uint64_t bytes, double realized, r
         else if (!j->args.common.quiet)
             printf("%s: %.2f MB of tensors; perplexity %.4f before, %.4f after; %.1f s\n", to, (double)bytes / 1e6,
                    j->before, j->after, j->seconds);
+        if (!j->args.common.quiet && j->heal.text)
+            print_repair(j);
         return true;
     }
     cli_json *out = cli_json_new();
@@ -191,6 +247,8 @@ static bool report_whole(const shrink_job *j, uint64_t bytes, double realized, r
     cli_json_close(out);
     cli_json_float(out, "ppl_before", j->before);
     cli_json_float(out, "ppl_after", j->after);
+    if (j->heal.text)
+        put_repair(j, out);
     cli_json_u64(out, "bytes", bytes);
     cli_json_float(out, "sparsity", realized);
     cli_json_text(out, "warning", warning[0] ? warning : NULL);
@@ -209,7 +267,53 @@ static bool prune(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *bytes, rg_
 
     rg_importance_fini(&i);
     rg_stage_close(s);
-    return ok && score(j, j->path, &j->before, err) && score(j, j->args.positional[2], &j->after, err);
+    j->heal.outputs = j->keep_layers > 0;
+    return ok && score(j, j->path, &j->before, err) && score(j, j->args.positional[2], &j->after, err) &&
+           repair(j, err);
+}
+
+/* ---- training on a grid ------------------------------------------------------------------------------------------ */
+
+/* What training made, as DST; scored. */
+static bool write_qat(void *arg, const rg_given_codes *codes, const char *model, rg_error *err)
+{
+    shrink_job *j = arg;
+    rg_checkpoint *from = rg_checkpoint_open(model, RG_CKPT_DEFAULT, err);
+    rg_shrink_report report = { 0 };
+    bool ok;
+
+    j->damaged = j->after;
+    j->o.given = codes;
+    j->o.coding = j->qat.coding;
+    ok = from && rg_shrink(&report, from, j->args.positional[2], &j->o, err);
+    j->bytes = report.bytes;
+    rg_shrink_report_fini(&report);
+    rg_checkpoint_close(from);
+    return ok && score(j, j->args.positional[2], &j->after, err);
+}
+
+static bool train_on_grid(shrink_job *j, uint64_t *bytes, rg_error *err)
+{
+    char work[1100];
+
+    if (snprintf(work, sizeof work, "%s.training", j->args.positional[2]) >= (int)sizeof work)
+        return rg_fail(err, RG_E_USAGE, "%s: the path is too long", j->args.positional[2]);
+    j->o.method = rg_shrink_method_find("qat", err);
+    if (!j->heal.text)
+        j->heal.text = j->text.path;
+    const cli_qat_run run = { .args = &j->args,
+                              .h = &j->heal,
+                              .path = j->path,
+                              .work = work,
+                              .ids = j->o.ids,
+                              .n_samples = j->o.n_samples,
+                              .ctx = j->o.ctx,
+                              .write = write_qat,
+                              .arg = j };
+    if (!score(j, j->path, &j->before, err) || !cli_qat_train(&j->qat, &run, err))
+        return false;
+    *bytes = j->bytes;
+    return j->heal.alone || control(j, err);
 }
 
 static bool sparsify(shrink_job *j, const rg_checkpoint *ckpt, double *realized, rg_error *err)
@@ -268,20 +372,21 @@ static bool encode_type(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *byte
 
 static bool whole(shrink_job *j, rg_error *err)
 {
-    const bool prunes = !strcmp(j->args.positional[0], "prune");
+    const bool prunes = !strcmp(j->args.positional[0], "prune"), on_grids = !strcmp(j->args.positional[0], "qat");
     static const rg_shrink_method reads = { .name = "prune", .needs = RG_NEED_ROWS };
     uint64_t began = rg_now_ns(), bytes = 0;
     double realized = NAN;
 
-    j->before = j->after = NAN;
+    j->before = j->after = j->damaged = j->control = NAN;
     j->o.method = &reads;
     if (!cli_find_model(j->args.positional[1], j->path, sizeof j->path, err))
         return false;
     rg_checkpoint *ckpt = rg_checkpoint_open(j->path, RG_CKPT_DEFAULT, err);
     bool ok = ckpt && read_text(j, ckpt, err) &&
-              (j->type  ? encode_type(j, ckpt, &bytes, err)
-               : prunes ? prune(j, ckpt, &bytes, err)
-                        : sparsify(j, ckpt, &realized, err));
+              (j->type    ? encode_type(j, ckpt, &bytes, err)
+               : prunes   ? prune(j, ckpt, &bytes, err)
+               : on_grids ? train_on_grid(j, &bytes, err)
+                          : sparsify(j, ckpt, &realized, err));
     rg_checkpoint_close(ckpt);
     j->seconds = rg_seconds(began, rg_now_ns());
     return ok && report_whole(j, bytes, realized, err);
@@ -291,27 +396,40 @@ static bool is_whole(const shrink_job *j)
 {
     const char *method = j->args.positional[0];
 
-    return !strcmp(method, "prune") || !strcmp(method, "sparsity") || (j->type && !strcmp(method, "rtn"));
+    return !strcmp(method, "prune") || !strcmp(method, "qat") || !strcmp(method, "sparsity") ||
+           (j->type && !strcmp(method, "rtn"));
 }
 
 static bool set_options(shrink_job *j, rg_error *err)
 {
     const cli_common *common = &j->args.common;
 
-    const bool one = is_whole(j);
+    const bool one = is_whole(j), on_grid = !strcmp(j->args.positional[0], "qat");
 
     j->o = (rg_shrink_options){ .method = one ? NULL : rg_shrink_method_find(j->args.positional[0], err),
                                 .coding = { .bits = j->bits, .sym = j->sym, .group = j->group },
                                 .act_order = j->act_order,
                                 .static_groups = j->static_groups,
                                 .alpha = j->alpha,
-                                .to_gguf = !strcmp(j->to, "gguf"),
                                 .n_threads = common->threads ? common->threads : rg_cores(),
                                 .vocabulary = rg_tokenizer_export,
                                 .progress = cli_progress,
                                 .progress_arg = common->quiet ? j : NULL,
                                 .stop = cli_interrupted };
     if (!one && !j->o.method)
+        return false;
+    if (j->heal.text && !on_grid && strcmp(j->args.positional[0], "prune"))
+        return rg_fail(err, RG_E_USAGE, "shrink: --heal goes with prune and qat, not %.20s", j->args.positional[0]);
+    if (on_grid) {
+        j->qat.g_group = j->group_given;
+        j->qat.group = j->group;
+        if (!cli_qat_settle(&j->qat, err))
+            return false;
+        j->to = j->to ? j->to : j->qat.gguf ? "gguf" : "hf";
+    }
+    j->to = j->to ? j->to : "hf";
+    j->o.to_gguf = !strcmp(j->to, "gguf");
+    if (!cli_heal_settings(&j->heal, &j->args, on_grid ? j->qat.rate : 1e-3, err))
         return false;
     if (!rg_code_kind_by_name(j->codes, &j->o.coding.kind))
         return rg_fail(err, RG_E_USAGE, "shrink: --codes takes int, float or quantile, not '%.20s'", j->codes);
@@ -323,9 +441,13 @@ static bool set_options(shrink_job *j, rg_error *err)
 
 static int run(int argc, char **argv)
 {
-    static shrink_job j = {
-        .bits = 4, .group = 128, .alpha = 0.5f, .sparsity = 0.4f, .codes = "int", .to = "hf", .text = { .ctx = 512 }
-    };
+    static shrink_job j = { .bits = 4,
+                            .group = 128,
+                            .alpha = 0.5f,
+                            .sparsity = 0.4f,
+                            .codes = "int",
+                            .qat = { .block_steps = 100 },
+                            .text = { .ctx = 512 } };
     const cli_option options[] = {
         { "--bits", CLI_INT, &j.bits, "N", "of a code (default 4)", 2, 8 },
         { "--group", CLI_INT, &j.group, "N", "columns under a scale (default 128; 0: a whole row)", 0, 1 << 20,
@@ -351,7 +473,10 @@ static int run(int argc, char **argv)
         { "--ctx", CLI_INT, &j.text.ctx, "N", "ids of a sample (default 512, or what the model takes)", 2, 1 << 20 },
         { "--perplexity", CLI_STRING, &j.text.score, "FILE",
           "text to score before and after (default: the last eighth of the calibration text; none: no scores)" },
-        { "--to", CLI_STRING, &j.to, "KIND", "hf (default): a directory in a form that other programs read; or gguf" },
+        CLI_QAT_OPTIONS(j.qat),
+        CLI_HEAL_OPTIONS(j.heal),
+        { "--to", CLI_STRING, &j.to, "KIND",
+          "hf: a directory in a form that other programs read (default, but of qat q4_0 and q8_0); or gguf" },
         { NULL },
     };
     rg_error err = { 0 };
@@ -368,8 +493,8 @@ static int run(int argc, char **argv)
     return ok ? EXIT_DONE : cli_fail(&err);
 }
 
-static const char *const methods[] = { "rtn", "gptq", "awq", "smoothquant", "int8", "fp8", "outliers", "prune",
-                                       "sparsity", NULL };
+static const char *const methods[] = { "rtn", "gptq",     "awq",   "smoothquant", "int8",
+                                       "fp8", "outliers", "prune", "sparsity",    NULL };
 
 const cli_command cli_shrink = {
     .name = "shrink",
@@ -382,6 +507,7 @@ const cli_command cli_shrink = {
     .notes =
         "METHOD: rtn, gptq, awq, smoothquant, int8, fp8; outliers (not smaller: a copy with outliers, to judge\n"
         "methods on); prune (the least important layers, channels, neurons and heads are left out); sparsity (DST is\n"
-        "a file of thresholds, for --sparsity of other commands).  What was made of each layer is kept in\n"
+        "a file of thresholds, for --sparsity of other commands); qat (trained on the grid of --scheme).  What was "
+        "made of each layer is kept in\n"
         "DST.work until DST is written: the same command goes on from there.",
 };

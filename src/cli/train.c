@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cli/training.h"
+#include "train/lora.h"
 
 extern const cli_command cli_train;
 
@@ -41,8 +42,13 @@ static bool report(const job *j, rg_error *err)
 
 static bool work(job *j, rg_error *err)
 {
-    return cli_training_open(&j->t, err) && make_deltas(j, err) && cli_training_feed(&j->t, err) &&
-           cli_training_begin(&j->t, j->deltas, NULL, err) && cli_training_run(&j->t, err) &&
+    rg_stand_in deltas;
+
+    if (!cli_training_open(&j->t, err) || !make_deltas(j, err) || !cli_training_feed(&j->t, err))
+        return false;
+    if (j->deltas)
+        deltas = rg_lora_stand_in(j->deltas);
+    return cli_training_begin(&j->t, j->deltas ? &deltas : NULL, NULL, err) && cli_training_run(&j->t, err) &&
            (j->deltas ? rg_lora_write(j->deltas, j->t.out, j->t.path, err) : cli_training_write(&j->t, err)) &&
            cli_training_picture(&j->t, err) && report(j, err);
 }

@@ -212,12 +212,12 @@ bool cli_training_feed(cli_training *t, rg_error *err)
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
-bool cli_training_begin(cli_training *t, rg_lora *lora, const rg_objective *objective, rg_error *err)
+bool cli_training_begin(cli_training *t, const rg_stand_in *stand_in, const rg_objective *objective, rg_error *err)
 {
     int got = 0;
 
     t->run = rg_training_new(&(rg_training_options){ .masters = t->masters,
-                                                     .lora = lora,
+                                                     .stand_in = stand_in,
                                                      .feed = t->feed,
                                                      .objective = objective,
                                                      .settings = &t->s,

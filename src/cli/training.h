@@ -90,8 +90,9 @@ enum { CLI_TRAINING_SAVE = 100 };
 bool cli_training_open(cli_training *t, rg_error *err) RG_MUST_CHECK;
 /* The data. */
 bool cli_training_feed(cli_training *t, rg_error *err) RG_MUST_CHECK;
-/* The run, as it begins or where its checkpoint stands; lora and objective may be NULL. */
-bool cli_training_begin(cli_training *t, rg_lora *lora, const rg_objective *objective, rg_error *err) RG_MUST_CHECK;
+/* The run, as it begins or where its checkpoint stands; stand_in and objective may be NULL. */
+bool cli_training_begin(cli_training *t, const rg_stand_in *stand_in, const rg_objective *objective,
+                        rg_error *err) RG_MUST_CHECK;
 bool cli_training_run(cli_training *t, rg_error *err) RG_MUST_CHECK; /* steps until the last one */
 /* The trained model with its tokenizer, and the picture. */
 bool cli_training_write(const cli_training *t, rg_error *err) RG_MUST_CHECK;

@@ -25,6 +25,8 @@ int rg_form_parts(rg_code_form form, const rg_coded *c, rg_code_part parts[RG_MA
 bool rg_form_config(const rg_shrink_options *o, rg_ckpt_writer *w, const rg_string *kept, size_t n_kept,
                     rg_error *err) RG_MUST_CHECK;
 
+/* Where codes lie that nothing else is known of: by the options' kind and bits. */
+bool rg_settle_codes(rg_shrink_options *o, rg_error *err) RG_MUST_CHECK;
 /* Options of integer codes that GGUF has a type for, or codes of other kinds as plain values. */
 bool rg_settle_gguf(rg_shrink_options *o, rg_error *err) RG_MUST_CHECK;
 /* Every matrix of the layer to the nearest codes. */

@@ -55,7 +55,7 @@ bool rg_settle_gguf(rg_shrink_options *o, rg_error *err)
                c->bits, c->sym ? " with --sym" : "", (long long)c->group);
 }
 
-static bool settle(rg_shrink_options *o, rg_error *err)
+bool rg_settle_codes(rg_shrink_options *o, rg_error *err)
 {
     return o->to_gguf ? rg_settle_gguf(o, err) : settle_hf(o, err);
 }
@@ -157,6 +157,6 @@ bool rg_round_layer(rg_layer_work *l, rg_error *err)
 const rg_shrink_method rg_shrink_rtn = {
     .name = "rtn",
     .summary = "every value to the nearest code; no calibration text",
-    .settle = settle,
+    .settle = rg_settle_codes,
     .layer = rg_round_layer,
 };

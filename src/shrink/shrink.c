@@ -341,6 +341,8 @@ static bool number_job(const shrinking *s, uint64_t *job, rg_error *err)
                      o->act_order, o->static_groups, (double)o->alpha, o->to_gguf, (int)o->form,
                      o->method->needs ? o->n_samples : 0, o->method->needs ? o->ctx : 0, o->input_bits);
     *job = rg_hash(text, (size_t)n, from);
+    if (o->given)
+        *job = rg_hash(&o->given->number, sizeof o->given->number, *job);
     if (o->method->needs)
         *job = rg_hash(o->ids, (size_t)o->n_samples * (size_t)o->ctx * sizeof *o->ids, *job);
     return true;

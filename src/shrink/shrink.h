@@ -87,13 +87,23 @@ typedef struct rg_shrink_method {
     bool (*layer)(rg_layer_work *l, rg_error *err);
 } rg_shrink_method;
 
+/* Codes that were made elsewhere, by training: what the method `qat` writes. */
+typedef struct rg_given_codes {
+    void *arg;
+    uint64_t number; /* tells them from others */
+    /* Codes, scales and zeros of a tensor's matrix into c, which has been initialised.  False: there are none, and the
+     * matrix is rounded. */
+    bool (*fill)(void *arg, const char *name, rg_coded *c);
+} rg_given_codes;
+
 /* ---- the driver -------------------------------------------------------------------------------------------------- */
 
 struct rg_shrink_options {
     const rg_shrink_method *method;
     rg_coding coding;
     bool act_order, static_groups;
-    float alpha; /* of SmoothQuant */
+    float alpha;                 /* of SmoothQuant */
+    const rg_given_codes *given; /* of qat */
     bool to_gguf;
     rg_code_form form;  /* set by settle */
     int input_bits;     /* activations are to be rounded to so many bits as well, a scale per row; 0: not */

@@ -36,23 +36,27 @@ bool rg_adamw_add(rg_adamw *a, const rg_adamw_tensor *t, rg_error *err)
     }
     to = &a->tensors[a->n++];
     *to = *t;
-    to->decays = rg_adamw_decays(t->name, t->n_dims);
+    to->rate = t->rate > 0 ? t->rate : 1;
+    to->decays = !t->keeps && rg_adamw_decays(t->name, t->n_dims);
     to->m = rg_array(t->n, sizeof *to->m);
     to->v = rg_array(t->n, sizeof *to->v);
     return (to->m && to->v) || rg_fail_memory(err, t->n * sizeof *to->m);
+}
+
+bool rg_adamw_add_master(rg_adamw *a, const rg_master *m, rg_error *err)
+{
+    rg_adamw_tensor t = { .name = m->name, .n_dims = m->n_dims, .w = m->w, .g = m->g, .n = m->n };
+
+    memcpy(t.shape, m->shape, sizeof t.shape);
+    return rg_adamw_add(a, &t, err);
 }
 
 bool rg_adamw_add_masters(rg_adamw *a, rg_masters *m, rg_error *err)
 {
     bool ok = true;
 
-    for (int i = 0; ok && i < rg_masters_count(m); i++) {
-        const rg_master *from = rg_masters_at(m, i);
-        rg_adamw_tensor t = { .name = from->name, .n_dims = from->n_dims, .w = from->w, .g = from->g, .n = from->n };
-
-        memcpy(t.shape, from->shape, sizeof t.shape);
-        ok = from->frozen || rg_adamw_add(a, &t, err);
-    }
+    for (int i = 0; ok && i < rg_masters_count(m); i++)
+        ok = rg_masters_at(m, i)->frozen || rg_adamw_add_master(a, rg_masters_at(m, i), err);
     return ok;
 }
 
@@ -145,8 +149,9 @@ static void update_piece(void *arg, int i, int thread)
     const piece p = piece_at(u->a, i);
     float *w = p.t->w + p.first, *m = p.t->m + p.first, *v = p.t->v + p.first;
     const float *gradient = p.t->g + p.first;
-    const double b1 = u->s->beta1, b2 = u->s->beta2, eps = u->s->eps, by = u->lr / u->c1, root = 1 / sqrt(u->c2);
-    const double kept = p.t->decays ? 1 - u->lr * u->s->weight_decay : 1;
+    const double b1 = u->s->beta1, b2 = u->s->beta2, eps = u->s->eps, lr = u->lr * p.t->rate, by = lr / u->c1,
+                 root = 1 / sqrt(u->c2);
+    const double kept = p.t->decays ? 1 - lr * u->s->weight_decay : 1;
 
     (void)thread;
     for (size_t k = 0; k < p.n; k++) { /* in double: a weight may all but vanish */

@@ -17,7 +17,9 @@ typedef struct rg_adamw_tensor {
     int64_t shape[RG_MAX_DIMS];
     float *w, *g, *m, *v;
     size_t n;
-    bool decays;
+    double rate; /* times the learning rate; 0: 1 */
+    bool keeps;  /* it never decays */
+    bool decays; /* set by rg_adamw_add */
 } rg_adamw_tensor;
 
 typedef struct rg_adamw {
@@ -28,9 +30,10 @@ typedef struct rg_adamw {
 
 /* True if a tensor of this name and so many dimensions decays. */
 bool rg_adamw_decays(const char *name, int n_dims);
-/* Add a tensor: all but its moments, which begin as 0, and `decays`, which its name says.  False and *err: no
- * memory. */
+/* Add a tensor: all but its moments, which begin as 0, and `decays`, which its name and `keeps` say.  False and *err:
+ * no memory. */
 bool rg_adamw_add(rg_adamw *a, const rg_adamw_tensor *t, rg_error *err) RG_MUST_CHECK;
+bool rg_adamw_add_master(rg_adamw *a, const rg_master *m, rg_error *err) RG_MUST_CHECK;
 /* All masters that are not frozen. */
 bool rg_adamw_add_masters(rg_adamw *a, rg_masters *m, rg_error *err) RG_MUST_CHECK;
 void rg_adamw_close(rg_adamw *a);

@@ -103,8 +103,9 @@ void rg_lora_free(rg_lora *l)
     rg_free(l);
 }
 
-bool rg_lora_add_to(rg_lora *l, rg_adamw *a, rg_error *err)
+static bool add_to(void *arg, rg_adamw *a, rg_error *err)
 {
+    const rg_lora *l = arg;
     bool ok = true;
 
     for (int i = 0; ok && i < l->n; i++) {
@@ -131,8 +132,10 @@ static void scale_by(float *x, size_t n, float by)
         x[i] *= by;
 }
 
-void rg_lora_pull(rg_lora *l, rg_back_lane *lane)
+/* Gradients of A and B, from those of masters. */
+static void pull(void *arg, rg_back_lane *lane)
 {
+    const rg_lora *l = arg;
     const float s = (float)(l->alpha / l->rank);
 
     for (int i = 0; i < l->n; i++) {
@@ -164,8 +167,10 @@ void rg_lora_pull(rg_lora *l, rg_back_lane *lane)
     }
 }
 
-void rg_lora_apply(rg_lora *l, rg_back_lane *lane)
+/* Masters become what A and B say. */
+static void apply(void *arg, rg_back_lane *lane)
 {
+    const rg_lora *l = arg;
     const float s = (float)(l->alpha / l->rank);
 
     for (int i = 0; i < l->n; i++) {
@@ -184,6 +189,11 @@ void rg_lora_apply(rg_lora *l, rg_back_lane *lane)
         for (size_t k = 0; k < d->master->n; k++)
             d->master->w[k] = d->base[k] + s * d->master->w[k];
     }
+}
+
+rg_stand_in rg_lora_stand_in(rg_lora *l)
+{
+    return (rg_stand_in){ l, add_to, pull, apply };
 }
 
 /* ---- PEFT's folder ----------------------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #ifndef RG_TRAIN_LORA_H
 #define RG_TRAIN_LORA_H
 
-#include "train/adamw.h"
+#include "train/stand_in.h"
 
 typedef struct rg_lora rg_lora;
 
@@ -15,9 +15,7 @@ typedef struct rg_lora rg_lora;
 rg_lora *rg_lora_new(rg_masters *m, int rank, double alpha, uint64_t seed, rg_error *err);
 void rg_lora_free(rg_lora *l); /* NULL is fine */
 
-bool rg_lora_add_to(rg_lora *l, rg_adamw *a, rg_error *err) RG_MUST_CHECK;
-void rg_lora_pull(rg_lora *l, rg_back_lane *lane);  /* gradients of A and B, from those of masters */
-void rg_lora_apply(rg_lora *l, rg_back_lane *lane); /* masters become what A and B say */
+rg_stand_in rg_lora_stand_in(rg_lora *l);
 /* A folder with adapter_config.json and adapter_model.safetensors, for the model at `base`. */
 bool rg_lora_write(const rg_lora *l, const char *dir, const char *base, rg_error *err) RG_MUST_CHECK;
 

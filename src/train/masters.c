@@ -567,16 +567,29 @@ static bool push_derived(rg_masters *m, int i, rg_error *err)
     return true;
 }
 
-bool rg_masters_push(rg_masters *m, rg_error *err)
+/* Of one layer, or ALL. */
+enum { ALL = -2 };
+
+static bool push(rg_masters *m, int layer, rg_error *err)
 {
     const rg_weight_set *set = &m->model->weights;
     bool ok = true;
 
     for (int i = 0; ok && i < set->n; i++)
-        ok = set->spec[i]->derive || push_weight(m, i, err);
+        ok = set->spec[i]->derive || (layer != ALL && layer != set->layer[i]) || push_weight(m, i, err);
     for (int i = 0; ok && i < set->n; i++)
-        ok = !set->spec[i]->derive || push_derived(m, i, err);
+        ok = !set->spec[i]->derive || (layer != ALL && layer != set->layer[i]) || push_derived(m, i, err);
     return ok;
+}
+
+bool rg_masters_push(rg_masters *m, rg_error *err)
+{
+    return push(m, ALL, err);
+}
+
+bool rg_masters_push_layer(rg_masters *m, int layer, rg_error *err)
+{
+    return push(m, layer, err);
 }
 
 void rg_masters_clear(rg_masters *m)
@@ -696,15 +709,20 @@ bool rg_masters_center(rg_masters *m, rg_error *err)
     return true;
 }
 
-bool rg_masters_is_plain_matrix(const rg_masters *m, int i)
+int rg_masters_layer(const rg_masters *m, int i)
 {
     const rg_weight_set *set = &m->model->weights;
-    bool yes = false;
 
     for (int k = 0; k < set->n; k++)
-        yes = yes || (set->all[k].placed && set->layer[k] >= 0 && m->link[k].how == SAME && m->link[k].n_tensors == 1 &&
-                      set->all[k].n_mats == 1 && m->all[i].n_dims == 2 && m->link[k].master[0] == i);
-    return yes;
+        if (set->all[k].placed && set->layer[k] >= 0 && m->link[k].how == SAME && m->link[k].n_tensors == 1 &&
+            set->all[k].n_mats == 1 && m->all[i].n_dims == 2 && m->link[k].master[0] == i)
+            return set->layer[k];
+    return -1;
+}
+
+bool rg_masters_is_plain_matrix(const rg_masters *m, int i)
+{
+    return rg_masters_layer(m, i) >= 0;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */

@@ -33,6 +33,8 @@ const rg_model *rg_masters_model(const rg_masters *m);
 
 /* True if master i is one matrix of a layer that is multiplied as it is stored. */
 bool rg_masters_is_plain_matrix(const rg_masters *m, int i);
+/* The layer of such a matrix; -1: it is none. */
+int rg_masters_layer(const rg_masters *m, int i);
 
 /* All masters as the tensors of a Hugging Face folder, of this type; the rest of it as the checkpoint has it. */
 bool rg_masters_write(const rg_masters *m, const char *dir, rg_type type, rg_error *err) RG_MUST_CHECK;
@@ -40,8 +42,9 @@ bool rg_masters_write(const rg_masters *m, const char *dir, rg_type type, rg_err
 /* Vectors of 1 become 0 where the model adds 1 to them (norms that are stored so). */
 bool rg_masters_center(rg_masters *m, rg_error *err) RG_MUST_CHECK;
 
-/* Masters were changed: give the model what they are now. */
+/* Masters were changed: give the model what they are now; all of it, or the weights of one layer. */
 bool rg_masters_push(rg_masters *m, rg_error *err) RG_MUST_CHECK;
+bool rg_masters_push_layer(rg_masters *m, int layer, rg_error *err) RG_MUST_CHECK;
 /* All gradients become 0. */
 void rg_masters_clear(rg_masters *m);
 /* Gradients that were added to weights go to their masters; once, after clear. */

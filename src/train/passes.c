@@ -537,6 +537,42 @@ const rg_mat *rg_passes_output(const rg_passes *p, int layer)
     return carried_at(p, layer + 1, 0);
 }
 
+/* The rows of a piece through one layer: in, out, and back. */
+static bool layer_piece(rg_passes *p, const rg_layer_run *r, rg_error *err)
+{
+    const job j = { .p = p, .part = LAYER, .layer = r->layer, .keep = true, .tape = p->tape, .taped = r->loss };
+    const rg_mat in = rows_of(r->in, (int)p->first, p->batch.n_rows), *given = carried_at(p, r->layer + 1, 0);
+
+    for (int i = 0; i < in.rows; i++)
+        memcpy(rg_mat_row(carried_at(p, r->layer, 0), i), rg_mat_row(&in, i), (size_t)in.cols * sizeof(float));
+    rg_tape_begin(p->tape, &p->batch);
+    rg_tape_reset(p->tape, r->loss);
+    step(p, &j);
+    for (int i = 0; r->out && i < in.rows; i++)
+        memcpy(rg_mat_row(r->out, (int)p->first + i), rg_mat_row(given, i), (size_t)in.cols * sizeof(float));
+    return !r->loss || (r->loss->layer(r->loss->arg, &p->back, r->layer, p->first, given, &p->carry[0].grad, err) &&
+                        rg_tape_walk(p->tape, note_layer, p, err));
+}
+
+bool rg_passes_layer(rg_passes *p, const rg_layer_run *r, rg_error *err)
+{
+    const rg_texts *t = r->texts;
+    const int at_once = max_of(1, p->max_tokens / max_of(1, t->length));
+    bool ok = true;
+
+    p->run = &forward_run;
+    for (int row = 0; ok && row < t->rows; row += at_once) {
+        ok = make_piece(p, t, row, at_once, err);
+        if (ok && (p->n_carried > 1 || p->model->config.layer[r->layer].kv_layer >= 0))
+            ok = rg_fail(err, RG_E_UNSUPPORTED,
+                         "layer %d reads more than what the layer before gives: it cannot be "
+                         "trained alone",
+                         r->layer);
+        ok = ok && layer_piece(p, r, err);
+    }
+    return ok;
+}
+
 static rg_passes *passes_of(const rg_model *model, rg_masters *m, const rg_backend *backend, const rg_passes_options *o,
                             rg_error *err)
 {

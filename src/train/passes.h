@@ -91,7 +91,19 @@ bool rg_passes_enter(rg_passes *p, const rg_texts *t, int64_t position, int64_t 
                      rg_error *err) RG_MUST_CHECK;
 /* Logits of to->rows positions from number `first` of the batch on, all of the piece; to [rows, vocab_size]. */
 void rg_passes_logits(rg_passes *p, int64_t first, const rg_mat *to);
-/* What a layer gave, [n, dim]: valid as long as the piece. */
+/* What a layer gave, [n, dim], -1: the embedding; valid as long as the piece. */
 const rg_mat *rg_passes_output(const rg_passes *p, int layer);
+
+/* ---- one layer alone ---- */
+
+typedef struct rg_layer_run {
+    const rg_texts *texts; /* targets are not read */
+    int layer;
+    const rg_mat *in, *out;    /* [rows * length, dim] what enters, and what it gives */
+    const rg_layer_loss *loss; /* of what it gives; NULL: forward alone */
+} rg_layer_run;
+/* Gradients are added to those of the layer's weights.  False and *err: as rg_passes_compute; also of a layer that
+ * reads more than what enters it (K and V of another layer, embeddings of its own). */
+bool rg_passes_layer(rg_passes *p, const rg_layer_run *r, rg_error *err) RG_MUST_CHECK;
 
 #endif

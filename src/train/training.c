@@ -13,6 +13,7 @@ enum { NAME = 640, SETTINGS_CAP = 1 << 16, N_PLACE = 5 };
 struct rg_training {
     rg_training_options o;
     rg_objective objective;
+    rg_stand_in stand_in;
     rg_passes *passes;
     rg_adamw adamw;
     rg_back_lane lane;
@@ -25,12 +26,15 @@ rg_training *rg_training_new(const rg_training_options *o, rg_error *err)
     if (!t)
         return rg_fail_memory(err, sizeof *t), NULL;
     t->o = *o;
+    if (o->stand_in)
+        t->stand_in = *o->stand_in;
     t->objective = o->objective ? *o->objective : rg_next_ids;
     rg_back_lane_open(&t->lane, o->backend, o->pool, o->n_threads);
     t->passes =
         rg_passes_new(o->masters, o->backend, &(rg_passes_options){ .n_threads = o->n_threads, .pool = o->pool }, err);
     if (t->passes && (!t->objective.add_to || t->objective.add_to(t->objective.arg, &t->adamw, err)) &&
-        (o->lora ? rg_lora_add_to(o->lora, &t->adamw, err) : rg_adamw_add_masters(&t->adamw, o->masters, err)))
+        (o->stand_in ? t->stand_in.add_to(t->stand_in.arg, &t->adamw, err)
+                     : rg_adamw_add_masters(&t->adamw, o->masters, err)))
         return t;
     rg_training_free(t);
     return NULL;
@@ -74,16 +78,16 @@ static bool compute(rg_training *t, const rg_texts *micro, rg_training_step *out
     }
     if (!rg_masters_pull(t->o.masters, err))
         return false;
-    if (t->o.lora)
-        rg_lora_pull(t->o.lora, &t->lane);
+    if (t->o.stand_in)
+        t->stand_in.pull(t->stand_in.arg, &t->lane);
     return !t->lane.failed || rg_fail_memory(err, 0);
 }
 
 /* What was trained goes to the model. */
 static bool push(rg_training *t, rg_error *err)
 {
-    if (t->o.lora)
-        rg_lora_apply(t->o.lora, &t->lane);
+    if (t->o.stand_in)
+        t->stand_in.apply(t->stand_in.arg, &t->lane);
     return (!t->lane.failed || rg_fail_memory(err, 0)) && rg_masters_push(t->o.masters, err);
 }
 

@@ -8,14 +8,14 @@
 
 #include "train/adamw.h"
 #include "train/feed.h"
-#include "train/lora.h"
 #include "train/objective.h"
+#include "train/stand_in.h"
 
 typedef struct rg_training rg_training;
 
 typedef struct rg_training_options {
     rg_masters *masters;
-    rg_lora *lora; /* which is trained in their place; NULL: they are */
+    const rg_stand_in *stand_in; /* what is trained in their place; NULL: they are */
     rg_feed *feed;
     const rg_objective *objective; /* NULL: rg_next_ids */
     const rg_train_settings *settings;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "support/model.h"
 
 /* A short text that the model knows. */
@@ -153,12 +154,70 @@ static void what_is_wrong_is_named(void **state)
     command_refuses("study kbit", 2, "at least one MODEL");
 }
 
+/* Cut by a quarter, and repaired in a few steps: nearer to the whole model than before, and told beside it. */
+static void what_was_pruned_heals(void **state)
+{
+    char args[2048];
+
+    (void)state;
+    snprintf(args, sizeof args,
+             "shrink prune tales-1m %s --channels 96 --neurons 288 --samples 4 --ctx 64 --perplexity %s --heal %s "
+             "--steps 12 --batch 2 --length 64 --lr 0.002 --warmup 2 --json",
+             test_scratch("healed"), short_text(), RG_SOURCE_DIR "/models/calibration.txt");
+    json_t *j = command_json(args);
+    const json_t *heal = json_object_get(j, "heal");
+    assert_int_equal((int)number(heal, "tokens"), 12 * 2 * 64);
+    assert_true(number(heal, "ppl_damaged") > number(j, "ppl_before"));
+    assert_true(number(j, "ppl_after") < number(heal, "ppl_damaged"));
+    assert_true(number(heal, "won_back") > 0);
+    assert_true(number(heal, "ppl_control") > 1 && number(heal, "won_back_of_control") > 0);
+    json_decref(j);
+    assert_int_equal(rg_path_look(test_scratch("healed.control")), RG_PATH_NONE);
+    snprintf(args, sizeof args, "run %s -p Once -n 2 --temperature 0 --json", test_scratch("healed"));
+    json_decref(command_json(args));
+}
+
+/* Trained on a grid, and stored on it: GGUF's own types, and codes with trained scales and zeros. */
+static void models_are_trained_on_a_grid(void **state)
+{
+    static const struct {
+        const char *scheme, *name;
+    } cases[] = {
+        { "q4_0", "qat.gguf" }, { "q8_0", "qat8.gguf" }, { "int4 --group 64", "qat4" }, { "lsq --stages end", "qatl" },
+        { "int3 --block-steps 10", "qat3" },
+    };
+    char args[2048];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        snprintf(args, sizeof args,
+                 "shrink qat tales-1m %s --scheme %s --samples 8 --ctx 64 --perplexity %s --steps 6 --batch 2 "
+                 "--length 64 --no-control --json",
+                 test_scratch(cases[i].name), cases[i].scheme, short_text());
+        json_t *j = command_json(args);
+        const json_t *heal = json_object_get(j, "heal");
+        assert_true(number(j, "ppl_after") < 1.5 * number(j, "ppl_before"));
+        assert_true(number(heal, "ppl_damaged") > 1);
+        if (i == 4) /* 3 bits lose much, and a layer at a time wins back most of it */
+            assert_true(number(heal, "won_back") > 0.2);
+        json_decref(j);
+        snprintf(args, sizeof args, "run %s -p Once -n 2 --temperature 0 --json", test_scratch(cases[i].name));
+        json_decref(command_json(args));
+    }
+    command_refuses("shrink qat tales-1m nowhere", 2, "--scheme");
+    command_refuses("shrink qat tales-1m nowhere --scheme int5", 2, "int5");
+    command_refuses("shrink qat tales-1m nowhere --scheme q4_0 --stages block,end", 2, "--stages");
+    command_refuses("shrink rtn tales-1m nowhere --heal text.txt", 2, "--heal");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(methods_report_what_they_did),  cmocka_unit_test(the_whole_model_is_looked_at),
         cmocka_unit_test(experts_without_thresholds_are_told), cmocka_unit_test(importance_reaches_the_encoder),
         cmocka_unit_test(a_study_goes_on),               cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(what_was_pruned_heals),
+        cmocka_unit_test(models_are_trained_on_a_grid),
     };
 
     test_init(argc, argv);

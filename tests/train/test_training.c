@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "train/init.h"
+#include "train/lora.h"
 #include "train/training.h"
 
 static rg_train_settings settings_of(const json_t *v)
@@ -108,6 +109,7 @@ typedef struct training {
     rg_train_settings s;
     rg_feed *feed;
     rg_lora *lora;
+    rg_stand_in stand_in;
     rg_training *run;
 } training;
 
@@ -127,8 +129,10 @@ static void begin(training *r, const char *model, const rg_train_settings *s, co
     assert_ok(r->feed, err);
     if (rank)
         assert_ok(r->lora = rg_lora_new(r->t.masters, rank, 2 * rank, 1, &err), err);
+    if (rank)
+        r->stand_in = rg_lora_stand_in(r->lora);
     r->run = rg_training_new(&(rg_training_options){ .masters = r->t.masters,
-                                                     .lora = r->lora,
+                                                     .stand_in = rank ? &r->stand_in : NULL,
                                                      .feed = r->feed,
                                                      .settings = &r->s,
                                                      .backend = trained_backend(),
