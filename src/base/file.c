@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -459,4 +460,78 @@ bool rg_writer_commit(rg_writer *w, rg_error *err)
 void rg_writer_abort(rg_writer *w)
 {
     writer_free(w);
+}
+
+/* ---- files that grow --------------------------------------------------------------------------------------------- */
+
+struct rg_appender {
+    int fd;
+    uint64_t size;
+    char *path;
+};
+
+rg_appender *rg_appender_open(const char *path, rg_error *err)
+{
+    rg_appender *a = rg_zalloc(sizeof *a);
+    struct stat st;
+
+    if (!a || !(a->path = rg_strdup(path))) {
+        rg_free(a);
+        return rg_fail_memory(err, strlen(path)), NULL;
+    }
+    a->fd = allowed("open") ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666) : -1;
+    if (a->fd < 0 || fstat(a->fd, &st)) {
+        fail_errno(err, "open", path);
+    } else if (!S_ISREG(st.st_mode)) {
+        rg_fail(err, RG_E_IO, "%s: exists and is not a regular file", path);
+    } else if (flock(a->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+        rg_fail(err, RG_E_BUSY, "%s: another process is writing it", path);
+    } else {
+        a->size = (uint64_t)st.st_size;
+        return a;
+    }
+    rg_appender_close(a);
+    return NULL;
+}
+
+bool rg_appender_cut(rg_appender *a, uint64_t size, rg_error *err)
+{
+    if (!allowed("write") || ftruncate(a->fd, (off_t)size))
+        return fail_errno(err, "cut", a->path);
+    a->size = size;
+    return true;
+}
+
+bool rg_appender_add(rg_appender *a, const void *p, size_t n, rg_error *err)
+{
+    bool ok = allowed("write");
+
+    for (size_t done = 0; ok && done < n;) {
+        ssize_t r = pwrite(a->fd, (const char *)p + done, n - done, (off_t)(a->size + done));
+
+        ok = r >= 0 || errno == EINTR;
+        done += r > 0 ? (size_t)r : 0;
+    }
+    if (!ok) {
+        fail_errno(err, "write", a->path);
+        (void)!ftruncate(a->fd, (off_t)a->size);
+        return false;
+    }
+    a->size += n;
+    return true;
+}
+
+bool rg_appender_sync(rg_appender *a, rg_error *err)
+{
+    return (allowed("sync") && fsync(a->fd) == 0) || fail_errno(err, "sync", a->path);
+}
+
+void rg_appender_close(rg_appender *a)
+{
+    if (!a)
+        return;
+    if (a->fd >= 0)
+        close(a->fd);
+    rg_free(a->path);
+    rg_free(a);
 }

@@ -56,6 +56,19 @@ uint64_t rg_writer_tell(const rg_writer *w);
 bool rg_writer_commit(rg_writer *w, rg_error *err) RG_MUST_CHECK;
 void rg_writer_abort(rg_writer *w); /* NULL is fine */
 
+/* A file that grows at its end, and what was added stays whatever happens to the process: each piece is handed to the
+ * system at once, so that after a kill only the last one can be incomplete.  The file is locked: a second process that
+ * opens it is refused. */
+typedef struct rg_appender rg_appender;
+
+rg_appender *rg_appender_open(const char *path, rg_error *err); /* an empty one where there is none */
+/* Cut the file to so many bytes; pieces are added behind them. */
+bool rg_appender_cut(rg_appender *a, uint64_t size, rg_error *err) RG_MUST_CHECK;
+/* False: nothing of the piece is in the file (it is cut to what it was). */
+bool rg_appender_add(rg_appender *a, const void *p, size_t n, rg_error *err) RG_MUST_CHECK;
+bool rg_appender_sync(rg_appender *a, rg_error *err) RG_MUST_CHECK; /* it outlives the machine too */
+void rg_appender_close(rg_appender *a); /* NULL is fine */
+
 /* For tests: called before each operation ("open", "read", "write", "sync", "rename"); false makes it fail with EIO.
  * NULL: always yes. */
 void rg_file_set_gate(bool (*allow)(void *arg, const char *operation), void *arg);

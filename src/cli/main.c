@@ -13,6 +13,7 @@
     COMMAND(run)                                                                                                       \
     COMMAND(chat)                                                                                                      \
     COMMAND(serve)                                                                                                     \
+    COMMAND(batch)                                                                                                     \
     COMMAND(embed)                                                                                                     \
     COMMAND(prove)                                                                                                     \
     COMMAND(bench)                                                                                                     \

@@ -2,9 +2,10 @@
  * runs. */
 #include <string.h>
 
+#include "server/batch_line.h"
 #include "server/batches.h"
 
-enum { MAX_REQUESTS = 50000, MAX_ERRORS = 100, MAX_CUSTOM_ID = 1024 };
+enum { MAX_REQUESTS = 50000, MAX_ERRORS = 100 };
 
 typedef struct check {
     rg_batch_store *st;
@@ -35,21 +36,11 @@ static void note(check *c, const char *code, int64_t line, const char *param, co
     rg_out_close(c->errors, '}');
 }
 
-/* Check a request as far as possible without running it. */
-static void check_request(check *c, const json_t *v)
+static void note_fault(void *arg, const char *code, const char *param, const char *message)
 {
-    const json_t *id = json_object_get(v, "custom_id");
-    const char *method = json_string_value(json_object_get(v, "method"));
-    const char *url = json_string_value(json_object_get(v, "url"));
+    check *c = arg;
 
-    if (!json_is_string(id) || !json_string_length(id) || json_string_length(id) > MAX_CUSTOM_ID)
-        note(c, "invalid_custom_id", c->number, "custom_id", "'custom_id' must be a string of 1 to 1024 bytes.");
-    if (!method || strcmp(method, "POST") != 0)
-        note(c, "invalid_method", c->number, "method", "'method' must be POST.");
-    if (!url || strcmp(url, c->b->endpoint) != 0)
-        note(c, "invalid_url", c->number, "url", "'url' must be the endpoint of the batch.");
-    if (!json_is_object(json_object_get(v, "body")))
-        note(c, "missing_required_parameter", c->number, "body", "'body' must be an object.");
+    note(c, code, c->number, param, message);
 }
 
 static bool add_request(check *c, const json_t *v, size_t n)
@@ -62,14 +53,6 @@ static bool add_request(check *c, const json_t *v, size_t n)
     if (added == RG_STORE_IN_USE)
         note(c, "duplicate_custom_id", c->number, "custom_id", "'custom_id' is that of an earlier line.");
     return added != RG_STORE_FAILED;
-}
-
-static bool is_blank(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!strchr(" \t\r", s[i]) || !s[i])
-            return false;
-    return true;
 }
 
 /* One line, without its end.  False: the store or the memory failed. */
@@ -86,7 +69,7 @@ static bool check_line(check *c, const char *s, size_t n)
         s += 3;
         n -= 3;
     }
-    if (is_blank(s, n))
+    if (rg_line_is_blank(s, n))
         return true;
     if (++c->n_requests > MAX_REQUESTS || c->number >= RG_MAX_LINES) {
         if (c->n_requests == MAX_REQUESTS + 1)
@@ -99,7 +82,7 @@ static bool check_line(check *c, const char *s, size_t n)
     if (!json_is_object(v))
         note(c, "invalid_json_line", c->number, NULL, "The line is not a JSON object.");
     else
-        check_request(c, v);
+        rg_line_check(v, c->b->endpoint, note_fault, c);
     if (c->n_errors == before)
         ok = add_request(c, v, n);
     json_decref(v);

@@ -10,9 +10,10 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/batch_line.h"
 #include "server/batches_inner.h"
 
-enum { MAX_TRIES = 10, MAX_STUCK_S = 30 };
+enum { MAX_STUCK_S = 30 };
 
 /* ---- owners: a key's hash, since the store outlives the list of keys --------------------------------------------- */
 
@@ -145,48 +146,19 @@ void rg_lines_go_on(rg_batches *b)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* True if the answer is about the server's state and not about the line: then the line runs again. */
-static bool is_passing(const rg_batches *b, const rg_slot *slot)
-{
-    if (slot->status == 200 || (slot->status >= 400 && slot->status < 500 && slot->status != 429))
-        return false;
-    return !rg_server_takes_work(b->s) || slot->status == 429 || slot->n_tries < MAX_TRIES;
-}
-
-/* The same as a result of Anthropic's batches. */
-static void write_result(rg_buf *out, const rg_slot *slot)
-{
-    bool ok = slot->status == 200;
-
-    rg_out_open(out, NULL, '{');
-    rg_out_string(out, "custom_id", slot->custom_id.data, slot->custom_id.n);
-    rg_out_open(out, "result", '{');
-    rg_out_text(out, "type", ok ? "succeeded" : "errored");
-    rg_out_raw(out, ok ? "message" : "error", slot->body.n ? slot->body.data : "null", slot->body.n ? slot->body.n : 4);
-    rg_out_close(out, '}');
-    rg_buf_str(out, "}\n");
-}
-
 /* Write the answer as a line of the output or error file. */
 static void write_answer(rg_buf *out, const rg_slot *slot)
 {
     const rg_active *a = rg_active_find(slot->b, slot->batch);
+    const rg_line_answer answer = { .id = slot->id,
+                                    .custom_id = slot->custom_id.data,
+                                    .n_custom_id = slot->custom_id.n,
+                                    .status = slot->status,
+                                    .body = &slot->body,
+                                    .anthropic = a && a->route && !strcmp(a->route->path, RG_MESSAGES) };
 
     rg_buf_init(out, (size_t)1 << 31);
-    if (a && a->route && !strcmp(a->route->path, RG_MESSAGES)) {
-        write_result(out, slot);
-        return;
-    }
-    rg_out_open(out, NULL, '{');
-    rg_out_text(out, "id", slot->id);
-    rg_out_string(out, "custom_id", slot->custom_id.data, slot->custom_id.n);
-    rg_out_open(out, "response", '{');
-    rg_out_int(out, "status_code", slot->status);
-    rg_out_text(out, "request_id", slot->id);
-    rg_out_raw(out, "body", slot->body.n ? slot->body.data : "null", slot->body.n ? slot->body.n : 4);
-    rg_out_close(out, '}');
-    rg_out_null(out, "error");
-    rg_buf_str(out, "}\n");
+    rg_line_write(out, &answer);
 }
 
 static bool keep_answer(rg_batches *b, const rg_slot *slot, rg_error *err)
@@ -220,11 +192,11 @@ static void sort_answered(rg_batches *b)
         rg_slot *slot = &b->slots[i];
         if (state_of(slot) != RG_SLOT_ANSWERED)
             continue;
-        bool passing = slot->status && is_passing(b, slot);
+        bool passing = slot->status && rg_line_is_passing(b->s, slot->status, slot->n_tries);
         if (!slot->status || (passing && !rg_server_takes_work(b->s))) {
             free_slot(b, slot, false); /* it was cancelled, or the server is ending */
         } else if (passing) {
-            slot->again_ns = rg_now_ns() + ((uint64_t)250000000 << (slot->n_tries < 7 ? slot->n_tries : 7));
+            slot->again_ns = rg_now_ns() + rg_line_pause_ns(slot->n_tries);
             set_state(slot, RG_SLOT_WAITING);
         } else {
             set_state(slot, RG_SLOT_STORING);
@@ -283,18 +255,8 @@ static bool read_request(rg_batches *b, const rg_slot *slot, int64_t input, rg_b
     if (got == RG_STORE_DONE)
         v = rg_body_parse(text.data, text.n, err);
     rg_buf_fini(&text);
-    const json_t *request = json_object_get(v, "body");
-    if (json_is_true(json_object_get(request, "stream"))) {
-        rg_refuse_field(e, "stream", "A request of a batch cannot be streamed.");
-    } else if (request) {
-        char *s = rg_body_dump(request);
-        if (s)
-            *body = (rg_buf){ .data = s, .n = strlen(s), .room = strlen(s) + 1, .cap = SIZE_MAX >> 1 };
-        else
-            rg_fail_memory(err, slot->n > 0 ? (size_t)slot->n : 0);
-    } else if (got == RG_STORE_NONE || (v && !request)) {
-        rg_refuse(e, 400, "invalid_line", NULL, "The line is no request.");
-    }
+    if (got != RG_STORE_FAILED && (v || err->code != RG_E_MEMORY) && !rg_line_body(v, body, e) && !e->status)
+        rg_fail_memory(err, slot->n > 0 ? (size_t)slot->n : 0);
     json_decref(v);
     return body->data != NULL;
 }

@@ -318,7 +318,7 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
                            err);
     if (!s->kept)
         goto fail;
-    if (!listen_on(s, err) || !rg_pump_start(s, err))
+    if ((!s->o.no_listener && !listen_on(s, err)) || !rg_pump_start(s, err))
         goto fail;
     return s;
 
