@@ -36,6 +36,12 @@ extern "C" {
  * library. */
 #define RG_VERSION "0.1.0"
 
+/* The version of the library that runs, as RG_VERSION is that of this file. */
+RG_API const char *rg_version(void);
+/* Bytes of a struct of this file as the library was compiled, by its name ("rg_params"); 0: there is no such struct.
+ * For programs in other languages, which declare the structs anew: they compare these numbers with their own. */
+RG_API size_t rg_size_of(const char *name);
+
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
 typedef enum rg_code {
@@ -301,6 +307,8 @@ typedef struct rg_params {
     bool uncached;           /* the whole prompt is computed: nothing is taken from cached prefixes */
     bool prompt_logprobs;    /* keep log-probabilities of the prompt (rg_request_prompt_logprob); implies uncached */
     int32_t n_prompt_tops;   /*   and of the so many best ids at each position; 0: none */
+    bool prompt_logits;      /*   and the logits of every position (rg_request_prompt_logits): n_prompt * vocab_size
+                              *   floats */
     int32_t priority;        /* among the requests of one tenant, lower values run first */
     bool background;         /* begins only while no other request waits, in order of arrival, and gets only the rows
                               *   and the memory that other requests leave */
@@ -728,6 +736,12 @@ typedef struct rg_prompt_logprob {
  * rg_params.prompt_logprobs was not set, or it is not computed yet.  All are computed before the first event of the
  * request, unless it is cancelled or its deadline passes first; a result never changes. */
 RG_API bool rg_request_prompt_logprob(const rg_request *request, int32_t position, rg_prompt_logprob *out);
+
+/* The raw logits of the id that follows this position of the prompt, as the model's head gives them: [*n], one for each
+ * id of the vocabulary; valid until rg_request_close.  NULL: no such position, rg_params.prompt_logits was not set, or
+ * they are not computed yet.  Those of all positions but the last are computed when prompt log-probabilities are; those
+ * of the last, before the first id of the answer, or, with max_tokens 0, the end of the request. */
+RG_API const float *rg_request_prompt_logits(const rg_request *request, int32_t position, int32_t *n);
 
 /* The ids of prompt and answer of a sample after the k-th evaluation of a diffusion model, in which masks that are left
  * have the mask's id: *n of them, valid until rg_request_close.  NULL: there is no such evaluation yet, or

@@ -891,6 +891,11 @@ bool rg_request_prompt_logprob(const rg_request *r, int32_t position, rg_prompt_
     return rg_prompt_logprobs_get(r, position, out);
 }
 
+const float *rg_request_prompt_logits(const rg_request *r, int32_t position, int32_t *n)
+{
+    return rg_prompt_logits_get(r, position, n);
+}
+
 void rg_request_close(rg_request *r)
 {
     if (!r)

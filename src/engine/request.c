@@ -386,7 +386,7 @@ static rg_params settle(const rg_params *p, const rg_request_model *m, const rg_
         kept.n_samples = 1;
         kept.beam = (rg_beam_params){ 0 };
         kept.best_of = 0;
-        kept.prompt_logprobs = false;
+        kept.prompt_logprobs = kept.prompt_logits = false;
         kept.sampling = (rg_sampling){ .n_logprobs = -1 };
         kept.grammar = NULL;
     }

@@ -480,6 +480,67 @@ static void conversations_are_refused(void **state)
     rg_close(e);
 }
 
+/* The logits of a prompt are those that its log-probabilities are made of; the last row is the answer's first. */
+static void logits_of_a_prompt(void **state)
+{
+    static const char prompt[] = "Once upon a time there was a dog. The dog";
+    rg_options o = options(2, "auto");
+    rg_error err = { 0 };
+    rg_engine *e = rg_open(TALES, &o, &err);
+    rg_prompt_logprob l;
+    rg_token t;
+    int32_t *ids, n_logits = 0;
+    size_t n;
+
+    (void)state;
+    assert_ok(e, err);
+    assert_ok(rg_encode(e, prompt, strlen(prompt), RG_ENCODE_DEFAULT, &ids, &n, &err), err);
+    for (int max_tokens = 0; max_tokens < 2; max_tokens++) {
+        rg_params p = params_of(ids, (int)n, max_tokens);
+        p.prompt_logprobs = p.prompt_logits = true;
+        p.sampling.temperature = 0;
+        p.sampling.ignore_eos = true;
+        rg_request *r = rg_submit(e, &p, &err);
+        assert_ok(r, err);
+        assert_true(rg_next(r, &t));
+        for (int32_t i = 0; i < (int32_t)n; i++) {
+            const float *logits = rg_request_prompt_logits(r, i, &n_logits);
+            int32_t best = 0;
+            double sum = 0;
+
+            assert_non_null(logits);
+            assert_int_equal(n_logits, rg_engine_info(e).vocab_size);
+            for (int32_t k = 0; k < n_logits; k++) {
+                best = logits[k] > logits[best] ? k : best;
+                sum += exp((double)logits[k]);
+            }
+            if (i + 1 == (int32_t)n) {
+                assert_int_equal(t.id, max_tokens ? best : -1);
+                break;
+            }
+            assert_true(rg_request_prompt_logprob(r, i + 1, &l));
+            assert_float_equal(l.logprob, (double)logits[ids[i + 1]] - log(sum), 1e-4);
+            assert_int_equal(l.rank == 1, best == ids[i + 1]);
+        }
+        assert_null(rg_request_prompt_logits(r, (int32_t)n, &n_logits));
+        rg_request_close(r);
+    }
+    rg_ids_free(ids);
+    rg_close(e);
+}
+
+/* What a binding in another language finds out before its first call. */
+static void layouts_are_told(void **state)
+{
+    (void)state;
+    assert_string_equal(rg_version(), RG_VERSION);
+    assert_int_equal(rg_size_of("rg_params"), sizeof(rg_params));
+    assert_int_equal(rg_size_of("rg_options"), sizeof(rg_options));
+    assert_int_equal(rg_size_of("rg_token"), sizeof(rg_token));
+    assert_int_equal(rg_size_of("rg_engine"), 0);
+    assert_int_equal(rg_size_of(""), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -489,6 +550,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_failures),          cmocka_unit_test(file_failures),
         cmocka_unit_test(long_sequences_have_their_own_rope),
         cmocka_unit_test(a_conversation_is_parsed_once), cmocka_unit_test(conversations_are_refused),
+        cmocka_unit_test(logits_of_a_prompt), cmocka_unit_test(layouts_are_told),
     };
 
     test_init(argc, argv);

@@ -79,6 +79,7 @@ typedef struct scored { /* an id of a prompt */
     float logprob;
     int32_t rank;
     rg_top tops[MAX_TOPS];
+    float logits[VOCAB]; /* of the row at its place */
 } scored;
 
 /* What each id of the prompt is worth by the row before it. */
@@ -87,11 +88,13 @@ static scored *expect_scores(const mix *m, const rg_params *p, const int32_t *pl
     rg_sampler *s = rg_sampler_new(VOCAB, 2 * MAX_LEN, NULL);
     scored *want = rg_array((size_t)p->n_prompt, sizeof *want);
 
-    for (int32_t i = 1; i < p->n_prompt; i++) {
-        float logits[VOCAB];
+    for (int32_t i = 0; i < p->n_prompt; i++) {
+        const float *logits = i ? want[i - 1].logits : NULL;
         int32_t id = plain[i];
 
-        logits_of(plain_hash(m, plain, i), logits);
+        logits_of(plain_hash(m, plain, i + 1), want[i].logits);
+        if (!i)
+            continue;
         want[i].logprob = rg_logprobs(s, logits, id, p->n_prompt_tops, want[i].tops);
         want[i].rank = 1;
         for (int32_t k = 0; k < VOCAB; k++)
@@ -99,6 +102,20 @@ static scored *expect_scores(const mix *m, const rg_params *p, const int32_t *pl
     }
     rg_sampler_free(s);
     return want;
+}
+
+/* True if the logits of rows [first, end) are there, and are what they must be. */
+static bool logits_are_right(const rg_request *r, const scored *want, int32_t first, int32_t end)
+{
+    int32_t n = 0;
+
+    for (int32_t i = first; r->params.prompt_logits && i < end; i++) {
+        const float *logits = rg_prompt_logits_get(r, i, &n);
+
+        if (!logits || n != VOCAB || memcmp(logits, want[i].logits, sizeof want[i].logits))
+            return false;
+    }
+    return !rg_prompt_logits_get(r, r->params.prompt_logits ? r->params.n_prompt : 0, &n) && !rg_prompt_logits_get(r, -1, &n);
 }
 
 /* How many ids have a score, the first being one of them; -1: one of them is not what it must be. */
@@ -124,6 +141,8 @@ static int32_t count_scores(const rg_request *r, const scored *want)
                 memcmp(&l.top[k].logprob, &want[n].tops[k].logprob, sizeof l.logprob))
                 return -1;
     }
+    if (want && !logits_are_right(r, want, n > 1 ? n - 2 : 0, n - 1))
+        return -1;
     return rg_prompt_logprobs_get(r, 0, &l) || rg_prompt_logprobs_get(r, n_prompt, &l) ? -1 : n;
 }
 
@@ -251,6 +270,8 @@ static bool live_read(live *l)
 
         if (l->scores && t.finish != RG_FINISH_CANCELLED && t.finish != RG_FINISH_DEADLINE)
             assert_int_equal(n_scored, l->r->params.n_prompt);
+        if (l->scores && !t.sample && t.finish != RG_FINISH_CANCELLED && t.finish != RG_FINISH_DEADLINE)
+            assert_true(logits_are_right(l->r, l->scores, l->seen[0] ? n_scored - 1 : 0, n_scored));
 
         if (l->r->params.embed) {
             check_embedding(l, t.finish);
@@ -304,6 +325,7 @@ static void live_open(live *l, const mix *m, rg_loop *loop, rg_rng *g)
     p.embed = rg_rng_below(g, 3) ? RG_POOLING_NONE : RG_POOLING_LAST + (rg_pooling)rg_rng_below(g, 3);
     p.prompt_logprobs = !rg_rng_below(g, 3);
     p.n_prompt_tops = (int32_t)rg_rng_below(g, MAX_TOPS + 1);
+    p.prompt_logits = p.prompt_logprobs && rg_rng_below(g, 2);
     if (p.prompt_logprobs && !rg_rng_below(g, 3))
         p.max_tokens = 0;
     *l = (live){ 0 };
@@ -766,6 +788,7 @@ static void *client_main(void *arg)
         prompt_random(&g, prompt, n);
         p.prompt_logprobs = k % 2;
         p.n_prompt_tops = k % MAX_TOPS;
+        p.prompt_logits = k % 4 == 1;
         p.sampling = sampling_random(&g);
         p.sampling.ignore_eos = true;
         if (k % 3 == 2) {

@@ -90,6 +90,7 @@ static void bad_params_are_refused(void **state)
     p = params_simple(), p.prompt_logprobs = true, p.max_tokens = -1, refused(&p, RG_E_INPUT);
     p = params_simple(), p.prompt_logprobs = true, p.n_prompt_tops = -1, refused(&p, RG_E_INPUT);
     p = params_simple(), p.prompt_logprobs = true, p.n_prompt_tops = VOCAB + 1, refused(&p, RG_E_INPUT);
+    p = params_simple(), p.prompt_logits = true, refused(&p, RG_E_INPUT); /* without prompt_logprobs */
     p = params_simple(), p.prompt_logprobs = true, p.prompt = many, p.n_prompt = CONTEXT, refused(&p, RG_E_LIMIT);
     p.max_tokens = 0, rg_request_unref(open_request(&p)); /* nothing is to come after it */
     p = params_simple(), p.n_samples = 0, refused(&p, RG_E_INPUT);

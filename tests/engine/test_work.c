@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "engine/loop.h"
 #include "engine/work/embedding.h"
 #include "engine/work/head.h"
@@ -113,6 +114,11 @@ static bool read_all(rg_request *r, const kase *k, uint8_t *out, size_t *n)
         put(out, n, &logprob, sizeof logprob);
     }
     well &= put_logprobs(r, k, out, n);
+    for (int32_t i = 0; (made = rg_prompt_logits_get(r, i, &n_made)); i++) {
+        const uint64_t hash = rg_hash(made, (size_t)n_made * sizeof *made, 0);
+
+        put(out, n, &hash, sizeof hash);
+    }
     made = r->params.embed ? rg_embedding_result(r, &n_made) : rg_head_result(r, &n_made);
     if (made)
         put(out, n, made, (size_t)n_made * sizeof *made);
@@ -203,8 +209,9 @@ static void add_answers(world *w)
     k->p.best_of = 3;
     k = add(w, "prompt_logprobs", 80);
     k->p.prompt_logprobs = true;
+    k->p.prompt_logits = true;
     k = add(w, "prompt_logprobs", 66);
-    k->p.prompt_logprobs = true;
+    k->p.prompt_logprobs = k->p.prompt_logits = true;
     k->p.max_tokens = 10;
     k->p.n_samples = 2;
     k = add(w, "beams", 68);

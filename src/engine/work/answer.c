@@ -28,6 +28,8 @@ bool rg_answer_check(const rg_params *p, const rg_request_model *m, rg_error *er
                        (int)p->max_tokens);
     if (p->n_prompt_tops < 0 || p->n_prompt_tops > m->vocab_size)
         return rg_fail(err, RG_E_INPUT, "n_prompt_tops is %d: want 0 to %d", (int)p->n_prompt_tops, (int)m->vocab_size);
+    if (p->prompt_logits && !p->prompt_logprobs)
+        return rg_fail(err, RG_E_INPUT, "prompt_logits are kept with prompt_logprobs: set both");
     if (p->n_samples < 1 || p->n_samples > MAX_SAMPLES)
         return rg_fail(err, RG_E_INPUT, "n_samples is %d: want 1 to %d", (int)p->n_samples, MAX_SAMPLES);
     if (p->best_of < 0 || p->best_of > MAX_SAMPLES || (p->best_of && p->best_of < p->n_samples))

@@ -5,14 +5,21 @@
  * prompt is recomputed. */
 #include "engine/work/prompt_logprobs.h"
 
+#include <string.h>
+
+#include "engine/numeric.h"
 #include "engine/work/answer.h"
 
 typedef struct prompt_part {
     rg_answer_part answer;  /* first: it stands for the whole part */
     rg_id_logprob *logprobs; /* [n_prompt], nothing in the first */
     rg_top *tops;           /* [n_prompt][n_prompt_tops] */
-    atomic_int n_known;     /* leading ids of the prompt that have their log-probability or need none; the first never
-                             *   needs one */
+    float *logits;          /* [n_prompt][vocab_size]; NULL: not kept */
+    int32_t vocab_size;
+    int32_t n_read;         /* rows that are read for the prompt's sake: all but the last, whose logits are taken where
+                             *   an id is drawn from them, if one is; if none is and logits are kept, the last too */
+    atomic_int n_known;     /* 1 + leading rows of the prompt that were read: so many leading ids have their
+                             *   log-probability, or, as the first, need none */
     int32_t n_coming;       /* the engine's own: the same after the step that is being computed */
 } prompt_part;
 
@@ -26,14 +33,16 @@ static bool takes(const rg_params *p, const rg_request_model *m)
 
 static void carve(rg_carver *c, rg_request *r, const rg_params *p, const rg_request_model *m)
 {
-    (void)m;
     const size_t n = (size_t)p->n_prompt;
     prompt_part *own = rg_carve(c, 1, sizeof *own);
     rg_id_logprob *logprobs = rg_carve(c, n, sizeof *logprobs);
     rg_top *tops = rg_carve_table(c, n, (size_t)p->n_prompt_tops, sizeof *tops);
+    float *logits = rg_carve_table(c, p->prompt_logits ? n : 0, (size_t)m->vocab_size, sizeof *logits);
 
     if (c->base) {
-        *own = (prompt_part){ .logprobs = logprobs, .tops = tops, .n_coming = 1 };
+        *own = (prompt_part){ .logprobs = logprobs, .tops = tops, .n_coming = 1, .vocab_size = m->vocab_size,
+                              .logits = p->prompt_logits ? logits : NULL,
+                              .n_read = p->n_prompt - (p->max_tokens || !p->prompt_logits) };
         atomic_init(&own->n_known, 1);
         r->part = own;
     }
@@ -48,16 +57,17 @@ static int32_t cacheable(const rg_request *r, int i)
 {
     const prompt_part *own = r->part;
 
-    if (own->n_coming == r->params.n_prompt)
+    if (own->n_coming > own->n_read)
         return rg_rowwise_cacheable(r, i);
     return own->n_coming > 1 ? own->n_coming : 0;
 }
 
-/* The row at a position gives the log-probability of the id after it, and the prompt's last row that of none. */
+/* The row at a position gives the log-probability of the id after it, and the prompt's last row that of none: it is
+ * read only for its logits. */
 static rg_rows read_rows(const rg_request *r, int32_t start, int32_t n)
 {
     const prompt_part *own = r->part;
-    const int32_t last = r->params.n_prompt - 1, end = start + n < last ? start + n : last;
+    const int32_t end = start + n < own->n_read ? start + n : own->n_read;
     const int32_t first = own->n_coming - 1 > start ? own->n_coming - 1 : start;
 
     return first < end ? (rg_rows){ first - start, end - first } : (rg_rows){ 0 };
@@ -78,19 +88,35 @@ static void want(rg_work_step *s, int i)
     rg_answer_want(s, i);
 }
 
+/* Every sample draws its first id from the prompt's last row, from the same numbers: those of sample 0 are kept. */
+static void keep_logits(const prompt_part *own, const rg_work_step *s, const rg_wanted *w, int32_t position,
+                        const float *logits)
+{
+    const rg_planned *p = &s->plan[w->span];
+    const bool of_prompt = position < p->request->params.n_prompt && (w->node == RG_OF_PROMPT || !p->sample);
+
+    if (own->logits && of_prompt)
+        memcpy(own->logits + (size_t)position * (size_t)own->vocab_size, logits,
+               (size_t)own->vocab_size * sizeof *logits);
+}
+
 static void take_logits(rg_work_step *s, int thread, int i, float *logits)
 {
     const rg_wanted *w = &s->member->rows.wanted[i];
     rg_request *r = rg_work_request(s, w->span);
     prompt_part *own = r->part;
+    const int32_t at = s->member->rows.index[s->member->rows.logit_rows[i]] + 1, k = r->params.n_prompt_tops;
 
+    keep_logits(own, s, w, at - 1, logits);
     if (w->node != RG_OF_PROMPT) {
         rg_answer_take_logits(s, thread, i, logits);
         return;
     }
-    const int32_t at = s->member->rows.index[s->member->rows.logit_rows[i]] + 1, k = r->params.n_prompt_tops;
-    if (!rg_is_id(r->params.prompt[at]))
+    if (at == r->params.n_prompt || !rg_is_id(r->params.prompt[at])) {
+        if (!rg_all_finite(logits, own->vocab_size))
+            atomic_store(&r->not_finite, true);
         return;
+    }
     if (!rg_draw_prompt_logprob(s->member->scratch, thread, logits, r->params.prompt[at], &own->logprobs[at], k,
                                 k ? own->tops + (size_t)at * (size_t)k : NULL))
         atomic_store(&r->not_finite, true);
@@ -102,6 +128,8 @@ static bool take(rg_work_step *s, int i)
     const rg_planned *p = &s->plan[i];
     prompt_part *own = p->request->part;
 
+    if (p->ends && !p->sample)
+        own->n_coming = p->request->params.n_prompt + 1; /* the last row was read, too, for its logits or an id */
     atomic_store(&own->n_known, own->n_coming);
     if (!p->ends || rg_request_draws(p->request))
         return rg_answer_take(s, i);
@@ -121,12 +149,23 @@ bool rg_prompt_logprobs_get(const rg_request *r, int32_t position, rg_prompt_log
     const prompt_part *own = r->work == &rg_work_prompt_logprobs ? r->part : NULL;
     const int32_t k = r->params.n_prompt_tops;
 
-    if (!own || position < 1 || position >= atomic_load(&own->n_known) || !rg_is_id(r->params.prompt[position]))
+    if (!own || position < 1 || position >= r->params.n_prompt || position >= atomic_load(&own->n_known) ||
+        !rg_is_id(r->params.prompt[position]))
         return false;
     *out = (rg_prompt_logprob){ .id = r->params.prompt[position], .logprob = own->logprobs[position].logprob,
                                 .rank = own->logprobs[position].rank, .n_top = k,
                                 .top = k ? own->tops + (size_t)position * (size_t)k : NULL };
     return true;
+}
+
+const float *rg_prompt_logits_get(const rg_request *r, int32_t position, int32_t *n)
+{
+    const prompt_part *own = r->work == &rg_work_prompt_logprobs ? r->part : NULL;
+
+    if (!own || !own->logits || position < 0 || position >= atomic_load(&own->n_known) - 1)
+        return NULL;
+    *n = own->vocab_size;
+    return own->logits + (size_t)position * (size_t)own->vocab_size;
 }
 
 const rg_work rg_work_prompt_logprobs = {
