@@ -49,7 +49,7 @@ check: layers size sizes format
 
 # Also what does not gate: every architecture, spelling and K/V type on every instruction set, and on the far back end.
 test-all: setup-test
-	@scripts/test check all far clang asan tsan arm64 install
+	@scripts/test check all far clang asan tsan arm64 install python
 
 # The long ones.
 
