@@ -11,7 +11,7 @@ import re
 import sys
 
 NUMBERS = {"bool": "c_bool", "char": "c_char", "float": "c_float", "double": "c_double", "int": "c_int", "unsigned": "c_uint",
-           "size_t": "c_size_t", "int32_t": "c_int32", "int64_t": "c_int64", "uint64_t": "c_uint64"}
+           "size_t": "c_size_t", "uint8_t": "c_uint8", "int32_t": "c_int32", "int64_t": "c_int64", "uint64_t": "c_uint64"}
 CALLBACK = re.compile(r"(?P<result>[\w ]+?\**)\s*\(\*(?P<name>\w+)\)\((?P<arguments>[^()]*)\)")
 
 
@@ -128,7 +128,7 @@ class Header:
     def python(self):
         out = ['"""Made from ridge.h by generate.py: its constants, structs and functions."""',
                "from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int32,",
-               "                    c_int64, c_size_t, c_uint, c_uint64, c_void_p)", "", f'VERSION = "{self.version}"', ""]
+               "                    c_int64, c_size_t, c_uint, c_uint8, c_uint64, c_void_p)", "", f'VERSION = "{self.version}"', ""]
         out += [f"{name} = {value}" for name, value in self.constants.items()]
         out += [f"{name} = {value!r}" for name, value in self.limits.items()] + [""]
         out += self.lines

@@ -107,6 +107,12 @@ class Engine(Vectors):
         with self._use() as pointer:
             return library.rg_engine_bandwidth(pointer)
 
+    def limits(self) -> Dict[str, Any]:
+        """The machine's roofline with this model: bytes_s that it reads and ops_s operations in a second, at most.  0: it was not
+        measured (open with profile_folder, step_s or pace)."""
+        with self._use() as pointer:
+            return plain(library.rg_engine_limits(pointer))
+
     def forecast(self, batch: int, context: int) -> Optional[Dict[str, Any]]:
         """What a step of so many sequences after so many positions is expected to take: the members of rg_forecast.  None: the
         machine was not measured (open with profile_folder, step_s or pace)."""
@@ -139,7 +145,7 @@ class Engine(Vectors):
         return self._submit(self._ids(prompt), (params or Params()).replace(**changes), DEFAULT_TOKENS)
 
     def _submit(self, ids: npt.NDArray[np.int32], p: Params, usual: int) -> Request:
-        s = struct_of(p, ids, self._sampling, usual if p.max_tokens is None else p.max_tokens)
+        s = struct_of(p, ids, self._sampling, usual if p.max_tokens is None else p.max_tokens, self.info.given_dim)
         stop = [p.stop] if isinstance(p.stop, (str, bytes)) else list(p.stop)
         try:
             if p.grammar is None:
@@ -254,7 +260,8 @@ class Engine(Vectors):
         ids, failed = self._ids(prompt), []
         p = (params or Params()).replace(**changes)
         s, out = library.rg_mcts_default(), h.rg_mcts_result()
-        s.request = struct_of(p, ids, self._sampling, DEFAULT_TOKENS if p.max_tokens is None else p.max_tokens)
+        asked = struct_of(p, ids, self._sampling, DEFAULT_TOKENS if p.max_tokens is None else p.max_tokens, self.info.given_dim)
+        s.request = asked
         put(s, simulations=simulations, width=width, span=span, explore=explore)
 
         def value(_: Any, at: Any, logprobs: Any, n: int) -> float:

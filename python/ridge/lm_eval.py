@@ -26,6 +26,7 @@ from .params import Params
 
 __all__ = ["RidgeLM", "main"]
 
+DEVICES = (None, "", "cpu", "cuda:0")  # the last is what the harness says where nobody said anything
 LENGTHS = ("max_gen_toks", "max_tokens", "max_new_tokens", "max_length")  # what tasks call the length of an answer
 
 
@@ -34,7 +35,7 @@ class RidgeLM(TemplateLM):
     def __init__(self, pretrained: Union[str, Engine], max_gen_toks: int = 256, batch_size: Any = None, max_batch_size: Any = None,
                  device: Optional[str] = None, **options: Any) -> None:
         super().__init__()
-        if device not in (None, "", "cpu"):
+        if device not in DEVICES:
             raise InputError(f"device is {device!r}: ridge runs on the CPU")
         self.engine = pretrained if isinstance(pretrained, Engine) else _engine.open(pretrained, **options)
         self.max_gen_toks = max_gen_toks

@@ -9,6 +9,9 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional, Sequence, Union
 
+import numpy as np
+import numpy.typing as npt
+
 from . import _header as h
 from ._library import encoded, library
 from .errors import InputError
@@ -105,11 +108,15 @@ class Params:
     mirostat_eta: Optional[float] = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # -inf bans the id
     logprobs: Optional[int] = None         # log-probabilities of each id and of the k best; None: none
+    logprobs_drawn: bool = False           # of the distribution that ids are drawn from, after all rules, not of the raw logits
     prompt_logprobs: Optional[int] = None  # likewise of the prompt's ids
     prompt_logits: bool = False            # the logits of every position of the prompt; needs prompt_logprobs
     stop: Union[str, Sequence[str]] = ()   # texts that end an answer and are not part of it
     stop_ids: Sequence[int] = ()
     grammar: Optional[Grammar] = None
+    # Rows in place of ids, as encoders of pictures and of sound make them: [n, Info.given_dim] numbers from this position on; at
+    # these positions the prompt has -1.  A row stands for what the embedding gives for an id, scaled as the family scales it.
+    given: Mapping[int, npt.ArrayLike] = field(default_factory=dict)
     show_marks: bool = False               # special tokens given to Engine.show are part of the text
     n_beams: int = 0                       # beam search
     length_penalty: float = 1.0
@@ -176,8 +183,19 @@ def _word(function: str, word: str, what: str) -> int:
     return found
 
 
-def struct_of(p: Params, ids: Any, sampling: h.rg_sampling, max_tokens: int) -> h.rg_params:
-    """The parameters as rg_submit takes them; the struct keeps what it points to.  sampling: the checkpoint's own."""
+def _given(p: Params, dim: int) -> list[tuple[int, npt.NDArray[np.float32]]]:
+    """Places and rows, in their order."""
+    out = []
+    for at in sorted(p.given):
+        rows = np.ascontiguousarray(p.given[at], np.float32)
+        if rows.ndim != 2 or rows.shape[1] != dim or not rows.size:
+            raise InputError(f"given[{at}] has the shape {list(rows.shape)}: want rows of {dim} numbers, [n, {dim}]")
+        out.append((at, rows))
+    return out
+
+
+def struct_of(p: Params, ids: Any, sampling: h.rg_sampling, max_tokens: int, given_dim: int) -> h.rg_params:
+    """The parameters as rg_submit takes them; the struct keeps what it points to, but for ids.  sampling: the checkpoint's own."""
     s = h.rg_params(prompt=ctypes.cast(ids.ctypes.data, ctypes.POINTER(ctypes.c_int32)), n_prompt=len(ids), sampling=sampling)
     own = {name: getattr(p, name) for name in _OF_SAMPLING if getattr(p, name) is not None}
     put(s.sampling, seed=random.getrandbits(52) if p.seed is None else p.seed,
@@ -194,6 +212,11 @@ def struct_of(p: Params, ids: Any, sampling: h.rg_sampling, max_tokens: int) -> 
     stop = texts_of(p.stop, "stop")
     s.stop, s.n_stop = array_of(ctypes.c_char_p, stop), len(stop)
     s.stop_ids, s.n_stop_ids = array_of(ctypes.c_int32, list(p.stop_ids)), len(p.stop_ids)
+    s.rows = _given(p, given_dim)  # no member: it keeps them as long as the struct is there
+    given = [h.rg_given_rows(n=len(rows), rows=rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))) for _, rows in s.rows]
+    for one, (at, _) in zip(given, s.rows):
+        put(one, at=at)
+    s.given, s.n_given = array_of(h.rg_given_rows, given), len(given)
     s.adapter, s.tenant, s.cache_salt = (encoded(getattr(p, x), x) for x in ("adapter", "tenant", "cache_salt"))
     _search(p, s)
     return s

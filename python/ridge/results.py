@@ -168,6 +168,7 @@ class Info:
     max_whole_rows: int
     n_labels: int
     dim: int
+    given_dim: int  # numbers of a row of Params.given
     embed_dim: int
     max_embed_ids: int
     embed: Optional[str]

@@ -57,7 +57,7 @@ class Vectors(Tokens):
 
     def _job(self, text: _Text, **members: Any) -> Callable[[], Request]:
         def submit() -> Request:
-            params = struct_of(Params(seed=0), text.ids, h.rg_sampling(n_logprobs=-1), 0)
+            params = struct_of(Params(seed=0), text.ids, h.rg_sampling(n_logprobs=-1), 0, self.info.given_dim)
             params.pool_from, params.second = text.pool_from, text.second
             for name, value in members.items():
                 setattr(params, name, value)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import ridge
-from conftest import SMALL, TALES, command, float32
+from conftest import GOLDEN, SMALL, TALES, command, float32, tensors
 
 PROMPT = "Once upon a time there was a little dog"
 
@@ -162,6 +162,29 @@ def test_the_prompt_itself(tales, exact):
     wide = logits.astype(np.float64)
     logprobs = wide - np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1, keepdims=True)) - wide.max(1, keepdims=True)
     assert np.allclose(logprobs[np.arange(len(ids) - 1), ids[1:]], of_exact.logprobs[1:], atol=1e-5)
+
+
+def test_logprobs_of_what_is_drawn(tales):
+    raw, drawn = (tales.generate(PROMPT, max_tokens=12, seed=4, top_k=2, temperature=0.5, logprobs=2, logprobs_drawn=d) for d in (False, True))
+    assert raw.ids == drawn.ids
+    for top in drawn.top_logprobs:
+        assert abs(sum(np.exp(p) for _, p in top) - 1) < 1e-5  # two ids are left, and share all
+    assert raw.logprobs.tobytes() != drawn.logprobs.tobytes()
+
+
+def test_rows_in_place_of_ids():
+    with ridge.open(GOLDEN / "llama", **SMALL) as engine:
+        ids = [5, 6, 7, 8, 9, 10, 11]
+        rows = tensors(GOLDEN / "llama" / "model.safetensors")["model.embed_tokens.weight"][ids]
+        how = {"max_tokens": 8, "temperature": 0, "ignore_eos": True, "logprobs": 0, "prompt_logprobs": 0}
+        want = engine.generate(ids, **how)
+        got = engine.generate([5, -1, -1, 8, 9, -1, 11], given={5: rows[5:6], 1: rows[1:3].astype(np.float64).tolist()}, **how)
+        assert got.ids == want.ids and got.logprobs.tobytes() == want.logprobs.tobytes()
+        assert np.isnan(got.prompt_logprobs.logprobs).tolist() == [True, True, True, False, False, True, False]
+        assert got.prompt_logprobs.logprobs[[3, 4, 6]].tobytes() == want.prompt_logprobs.logprobs[[3, 4, 6]].tobytes()
+        for given, said in (({1: rows[1:2, 1:]}, "shape"), ({1: rows[1]}, "shape"), ({0: rows[:1]}, "-1"), ({}, "-1"), ({2**31: rows[:1]}, "given|at")):
+            with pytest.raises(ridge.InputError, match=said):
+                engine.generate([5, -1, 7], given=given, **how)
 
 
 def test_tree_search(tales):

@@ -44,11 +44,11 @@ def test_layouts_are_the_compilers(tmp_path):
 def test_new_members_are_read(tmp_path):
     header = (ROOT / "include" / "ridge.h").read_text()
     make_header(tmp_path, header.replace("typedef struct rg_top {", "typedef struct rg_top {\n    bool odd, *strange; const char *const *name; "
-                                                                   "double (*f)(void *a, const int32_t *b); uint64_t many[3];"))
+                                                                   "double (*f)(void *a, const int32_t *b); uint64_t many[3]; uint8_t bytes[5];"))
     assert compiles(tmp_path).returncode == 0
     names = {}
     exec((tmp_path / "_header.py").read_text(), names)
-    assert [n for n, _ in names["rg_top"]._fields_] == ["odd", "strange", "name", "f", "many", "id", "logprob"]
+    assert [n for n, _ in names["rg_top"]._fields_] == ["odd", "strange", "name", "f", "many", "bytes", "id", "logprob"]
 
 
 def test_every_struct_and_function_is_there():
@@ -83,7 +83,7 @@ def test_python_knows_every_member():
     params = {f.name for f in dataclasses.fields(ridge.Params)}
     renamed = {"n_logprobs": "logprobs", "bias": "logit_bias", "n_samples": "n", "n_prompt_tops": "prompt_logprobs", "cache": "diffusion_cache",
                "n_groups": "n_beam_groups"}
-    own = {"prompt", "n_prompt", "n_bias", "n_dry_breakers", "n_stop", "n_stop_ids", "sampling", "beam", "diffusion",
+    own = {"prompt", "n_prompt", "n_bias", "n_dry_breakers", "n_stop", "n_stop_ids", "n_given", "sampling", "beam", "diffusion",
            "embed", "pool_from", "score", "second"}  # lists' lengths, structs inside, and what embed() and score() set
     for struct in (_header.rg_params, _header.rg_sampling, _header.rg_beam_params, _header.rg_diffusion_params):
         assert {renamed.get(n, n) for n in members(struct) - own} <= params, struct
@@ -98,6 +98,7 @@ def test_facts(tales):
     assert str(TALES) in repr(tales) and tales.info.architecture in repr(tales)
     assert tales.stats()["n_steps"] >= 0 and len(tales.stats()["draft_accepted_at"]) == 127
     assert tales.has_room() and tales.forecast(1, 64) is None or tales.forecast(1, 64)["step_s"] > 0
+    assert set(tales.limits()) == {"bytes_s", "ops_s"} and tales.info.given_dim == tales.info.dim
     assert tales.bandwidth() > 0 and tales.adapters == [] and tales.prompt_names() == []
 
 

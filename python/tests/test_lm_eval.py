@@ -97,6 +97,12 @@ metric_list: [{{metric: acc}}]
     assert found["results"]["ridge_tiny"]["acc,none"] == 1.0
 
 
+def test_devices(exact):
+    assert ridge.lm_eval.RidgeLM(exact, device="cuda:0").engine is exact  # what the harness's command line says by itself
+    with pytest.raises(ridge.InputError, match="mps"):
+        ridge.lm_eval.RidgeLM(exact, device="mps")
+
+
 def test_it_is_registered():
     assert lm_eval.api.registry.get_model("ridge") is ridge.lm_eval.RidgeLM
     points = importlib.metadata.entry_points()

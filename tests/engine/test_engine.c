@@ -121,7 +121,7 @@ static bool logits_are_right(const rg_request *r, const scored *want, int32_t fi
 /* How many ids have a score, the first being one of them; -1: one of them is not what it must be. */
 static int32_t count_scores(const rg_request *r, const scored *want)
 {
-    int32_t n = 1, n_prompt = r->params.n_prompt;
+    int32_t n = 1, n_prompt = r->params.n_prompt, last = 0; /* last: the last id that has one */
     rg_prompt_logprob l;
 
     for (; want && n < n_prompt; n++) {
@@ -133,7 +133,8 @@ static int32_t count_scores(const rg_request *r, const scored *want)
             return -1;
         if (given)
             continue;
-        if (n >= n_prompt || l.id != r->params.prompt[n] || memcmp(&l.logprob, &want[n].logprob, sizeof l.logprob) ||
+        last = n;
+        if (l.id != r->params.prompt[n] || memcmp(&l.logprob, &want[n].logprob, sizeof l.logprob) ||
             l.rank != want[n].rank || l.n_top != r->params.n_prompt_tops)
             return -1;
         for (int k = 0; k < l.n_top; k++)
@@ -141,7 +142,7 @@ static int32_t count_scores(const rg_request *r, const scored *want)
                 memcmp(&l.top[k].logprob, &want[n].tops[k].logprob, sizeof l.logprob))
                 return -1;
     }
-    if (want && !logits_are_right(r, want, n > 1 ? n - 2 : 0, n - 1))
+    if (want && !logits_are_right(r, want, last ? last - 1 : 0, last))
         return -1;
     return rg_prompt_logprobs_get(r, 0, &l) || rg_prompt_logprobs_get(r, n_prompt, &l) ? -1 : n;
 }
