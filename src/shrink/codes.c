@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "quant/lattice.h"
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
@@ -250,6 +251,17 @@ void rg_coded_row(const rg_coded *c, int64_t r, float *to)
     }
 }
 
+/* The step of values that lie on the grid already: their scale. */
+static void take_lattice(const rg_coding *c, const float *w, int64_t n, float *scale)
+{
+    const float step = c->kind == RG_CODE_INT && c->sym && !c->by_most && !c->narrow && n >= 16 && n <= INT32_MAX
+                           ? rg_lattice_step(w, (int)n, 1 << (c->bits - 1))
+                           : 0.0f;
+
+    if (step > 0 && rounded(c->scale_type, step) > 0)
+        *scale = rounded(c->scale_type, step);
+}
+
 void rg_round_row(rg_coded *to, const rg_coding *c, int64_t r, const float *w)
 {
     for (int64_t g = 0; g < to->n_groups; g++) {
@@ -260,6 +272,7 @@ void rg_round_row(rg_coded *to, const rg_coding *c, int64_t r, const float *w)
             most = w[k] > most ? w[k] : most;
         }
         rg_choose_scale(c, least, most, scale, &zero);
+        take_lattice(c, w + first, end - first, scale);
         if (to->zero)
             to->zero[r * to->n_groups + g] = zero;
         for (int64_t k = first; k < end; k++)
