@@ -1,7 +1,7 @@
 /* lattice.h -- values that are whole multiples of one step already: weights of a model that was trained for a grid.
  *
- * Whoever rounds such values by a scale of their extreme alone moves all of them where the extreme is not the last code.
- * What is given was rounded to some float, so that multiples are met within half of its last digit: of bf16, the
+ * Whoever rounds such values by a scale of their extreme alone moves all of them where the extreme is not the last
+ * code.  What is given was rounded to some float, so that multiples are met within half of its last digit: of bf16, the
  * coarsest, 1/256 of a value.  Ordinary weights do not meet this by chance: of 32 values each would have to. */
 #ifndef RG_QUANT_LATTICE_H
 #define RG_QUANT_LATTICE_H
@@ -16,8 +16,8 @@ static inline float rg_lattice_slack(float q)
     return (slack < 0.125f ? slack : 0.125f) + 1e-4f;
 }
 
-/* The largest step of which all x [n] are multiples, from -n_codes to n_codes - 1; it is negative only where the extreme
- * is positive and has to be -n_codes steps.  0: there is none.  It is the one of least squares for these multiples. */
+/* The largest step of which all x [n] are multiples, from -n_codes to n_codes - 1; it is negative only where the
+ * extreme is positive and has to be -n_codes steps.  0: there is none.  It is the one of least squares for them. */
 static inline float rg_lattice_step(const float *x, int n, int n_codes)
 {
     float most = 0.0f;
