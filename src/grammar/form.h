@@ -88,6 +88,7 @@ typedef struct rg_form {
     uint32_t tail[16]; /* object.c's, shared by all objects; 0: not made yet */
     uint32_t root;
     bool open_objects; /* of schemas: objects may have properties that no keyword speaks of */
+    int within; /* sources within a source */
     bool failed;
     rg_error *err; /* of the first failure */
 } rg_form;

@@ -1,7 +1,9 @@
 /* gbnf.c -- GBNF: rules over characters, a notation of GGUF's engines.  "root" is the whole answer.
  *
- * A rule ends where the next one begins, or with the text: a line break within it counts as a blank.  One extension is
- * ridge's own: `%json {...}`, a value of a JSON schema. */
+ * A rule ends where the next one begins, or with the text: a line break within it counts as a blank.  These are
+ * ridge's own: `%json {...}`, a value of a JSON schema; `%grammar {"syntax": "lark" or "regex", "definition": ...,
+ * "quoted": true within quotes of JSON}`; `%until "..."`, any text up to and with this one, and `%without "..."`. */
+#include "base/json.h"
 #include "base/utf8.h"
 #include "grammar/notation.h"
 
@@ -92,11 +94,11 @@ static void literal(parser *p)
 static void set(parser *p)
 {
     rg_chars c = { 0 };
-    bool not;
+    bool not ;
 
     p->at++;
     not = peek(p, 0) == '^';
-    p->at += not;
+    p->at += not ;
     while (!p->f->failed && peek(p, 0) != ']') {
         uint32_t from = character(p), to = from;
 
@@ -109,7 +111,7 @@ static void set(parser *p)
         rg_chars_add(p->f, &c, from, to);
     }
     p->at++;
-    if (not)
+    if (not )
         rg_chars_invert(p->f, &c);
     rg_notation_item(p, rg_chars_node(p->f, &c, RG_WRITE_UTF8));
     rg_chars_fini(&c);
@@ -137,22 +139,111 @@ static void reference(parser *p, size_t n)
         rg_notation_item(p, r->ref);
 }
 
-static void schema(parser *p)
+/* %json {...}: a value of a JSON schema. */
+static size_t json_value(parser *p)
 {
-    static const char word[] = "%json";
-    size_t n = 0;
+    size_t n = peek(p, 0) == '{' ? rg_notation_object(p) : 0;
 
-    if (p->n - p->at > strlen(word) && !memcmp(p->s + p->at, word, strlen(word))) {
-        p->at += strlen(word);
-        while (peek(p, 0) == ' ' || peek(p, 0) == '\t')
-            p->at++;
-        n = peek(p, 0) == '{' ? rg_notation_object(p) : 0;
-    }
     if (n)
         rg_notation_item(p, rg_schema(p->f, p->s + p->at, n));
-    else
-        refuse(p, RG_E_INPUT, "a '%' that is not %json and a JSON schema, an object");
-    p->at += n;
+    return n;
+}
+
+/* A source of another kind, from its object of JSON. */
+static bool read_source(parser *p, const json_t *v)
+{
+    static const struct {
+        const char *syntax;
+        rg_grammar_kind kind;
+    } known[] = { { "lark", RG_GRAMMAR_LARK }, { "regex", RG_GRAMMAR_REGEX },
+                  { "gbnf", RG_GRAMMAR_GBNF }, { "choice", RG_GRAMMAR_CHOICE },
+                  { "json", RG_GRAMMAR_JSON }, { "json_schema", RG_GRAMMAR_JSON_SCHEMA } };
+    const char *syntax = json_string_value(json_object_get(v, "syntax"));
+    const json_t *text = json_object_get(v, "definition");
+    bool quoted = json_is_true(json_object_get(v, "quoted"));
+
+    for (size_t i = 0; syntax && json_is_string(text) && i < RG_LEN(known); i++) {
+        if (strcmp(known[i].syntax, syntax) ||
+            (quoted && known[i].kind > RG_GRAMMAR_REGEX && known[i].kind != RG_GRAMMAR_LARK))
+            continue;
+        if (known[i].kind == RG_GRAMMAR_GBNF && (quoted || p->f->within))
+            return false;
+        p->f->within++;
+        rg_notation_item(p, rg_source(p->f, known[i].kind, json_string_value(text), json_string_length(text),
+                                      quoted ? RG_WRITE_JSON : RG_WRITE_UTF8));
+        p->f->within--;
+        return true;
+    }
+    return false;
+}
+
+/* %grammar {"syntax": ..., "definition": ..., "quoted": ...} */
+static size_t source(parser *p)
+{
+    size_t n = peek(p, 0) == '{' ? rg_notation_object(p) : 0;
+    json_t *v = n ? rg_json_load(p->s + p->at, n, 0, NULL) : NULL;
+    bool ok = read_source(p, v);
+
+    json_decref(v);
+    return ok ? n : 0;
+}
+
+/* %until "...", %without "...": text up to and with this one, or that has it nowhere. */
+static size_t text_around(parser *p, bool until)
+{
+    size_t from = p->at, n;
+    rg_buf b;
+
+    rg_buf_init(&b, RG_PATTERN_BYTES);
+    if (peek(p, 0) == '"') {
+        for (p->at++; !p->f->failed && peek(p, 0) != '"';) {
+            char utf8[8];
+            rg_buf_add(&b, utf8, (size_t)rg_utf8_encode(character(p), utf8));
+        }
+        p->at++;
+    }
+    n = p->at - from;
+    p->at = from;
+    if (n && !p->f->failed)
+        rg_notation_item(p, until ? rg_until(p->f, b.data ? b.data : "", b.n)
+                                  : rg_without(p->f, b.data ? b.data : "", b.n));
+    rg_buf_fini(&b);
+    return n;
+}
+
+static size_t until(parser *p)
+{
+    return text_around(p, true);
+}
+
+static size_t without(parser *p)
+{
+    return text_around(p, false);
+}
+
+/* What begins with '%' is ridge's own. */
+static void directive(parser *p)
+{
+    static const struct {
+        const char *word;
+        size_t (*read)(parser *);
+    } known[] = { { "%json", json_value }, { "%grammar", source }, { "%until", until }, { "%without", without } };
+    size_t n = 0;
+
+    for (size_t i = 0; i < RG_LEN(known) && !n; i++) {
+        size_t k = strlen(known[i].word), from = p->at;
+        if (p->n - p->at <= k || memcmp(p->s + p->at, known[i].word, k) != 0)
+            continue;
+        p->at += k;
+        while (peek(p, 0) == ' ' || peek(p, 0) == '\t')
+            p->at++;
+        n = known[i].read(p);
+        p->at = n ? p->at + n : from;
+    }
+    if (!n)
+        refuse(p, RG_E_INPUT,
+               "a '%' that is none of %json and a JSON schema, an object; %grammar and its syntax and "
+               "definition, an object; %until or %without and a literal");
 }
 
 /* One part of a rule's right side; false: the rule ends here. */
@@ -162,9 +253,14 @@ static bool part(parser *p)
     size_t n;
 
     switch (c) {
-    case -1: return false;
-    case '"': literal(p); return true;
-    case '[': set(p); return true;
+    case -1:
+        return false;
+    case '"':
+        literal(p);
+        return true;
+    case '[':
+        set(p);
+        return true;
     case '.':
         p->at++;
         rg_notation_item(p, rg_chars_any(p->f, RG_WRITE_UTF8));
@@ -186,14 +282,30 @@ static bool part(parser *p)
         rg_groups_bar(&p->groups);
         p->atom = false;
         return true;
-    case '*': p->at++; rg_notation_repeat(p, 0, RG_FOREVER); return true;
-    case '+': p->at++; rg_notation_repeat(p, 1, RG_FOREVER); return true;
-    case '?': p->at++; rg_notation_repeat(p, 0, 1); return true;
-    case '{': braces(p); return true;
-    case '%': schema(p); return true;
+    case '*':
+        p->at++;
+        rg_notation_repeat(p, 0, RG_FOREVER);
+        return true;
+    case '+':
+        p->at++;
+        rg_notation_repeat(p, 1, RG_FOREVER);
+        return true;
+    case '?':
+        p->at++;
+        rg_notation_repeat(p, 0, 1);
+        return true;
+    case '{':
+        braces(p);
+        return true;
+    case '%':
+        directive(p);
+        return true;
     case '<':
-    case '!': refuse(p, RG_E_UNSUPPORTED, "tokens (<...>) are not supported"); return true;
-    default: break;
+    case '!':
+        refuse(p, RG_E_UNSUPPORTED, "tokens (<...>) are not supported");
+        return true;
+    default:
+        break;
     }
     n = name_length(p);
     if (!n)

@@ -35,7 +35,7 @@ static void free_grammar(rg_grammar *g)
     rg_free(g);
 }
 
-static uint32_t read_text(rg_form *f, rg_grammar_kind kind, const char *text, size_t n)
+uint32_t rg_source(rg_form *f, rg_grammar_kind kind, const char *text, size_t n, rg_writing how)
 {
     if (n > RG_SOURCE_BYTES) {
         rg_form_fail(f, RG_E_LIMIT, "a grammar of %zu bytes, of at most %d", n, RG_SOURCE_BYTES);
@@ -43,11 +43,11 @@ static uint32_t read_text(rg_form *f, rg_grammar_kind kind, const char *text, si
     }
     switch (kind) {
     case RG_GRAMMAR_GBNF: return rg_gbnf(f, text, n);
-    case RG_GRAMMAR_REGEX: return rg_pattern(f, text, n, RG_WRITE_UTF8, true);
+    case RG_GRAMMAR_REGEX: return rg_pattern(f, text, n, how, true);
     case RG_GRAMMAR_CHOICE: return rg_choice(f, text, n);
     case RG_GRAMMAR_JSON: return rg_any_json(f);
     case RG_GRAMMAR_JSON_SCHEMA: return rg_schema(f, text, n);
-    case RG_GRAMMAR_LARK: return rg_lark(f, text, n);
+    case RG_GRAMMAR_LARK: return rg_lark(f, text, n, how);
     }
     rg_form_fail(f, RG_E_USAGE, "there is no grammar of kind %d", (int)kind);
     return RG_NEVER;
@@ -56,15 +56,15 @@ static uint32_t read_text(rg_form *f, rg_grammar_kind kind, const char *text, si
 /* The free text before the grammar, if any, and the grammar, or either of two. */
 static uint32_t read_source(rg_form *f, const rg_grammar_source *s)
 {
-    uint32_t root = read_text(f, s->kind, s->text, s->n), before;
+    uint32_t root = rg_source(f, s->kind, s->text, s->n, RG_WRITE_UTF8), before;
 
     if (s->other && !f->failed) {
-        uint32_t way[] = { root, read_text(f, s->other->kind, s->other->text, s->other->n) };
+        uint32_t way[] = { root, rg_source(f, s->other->kind, s->other->text, s->other->n, RG_WRITE_UTF8) };
         root = rg_form_alt(f, way, RG_LEN(way));
     }
     if (!s->after || f->failed)
         return root;
-    before = rg_until(f, s->after);
+    before = rg_until(f, s->after, strlen(s->after));
     return RG_SEQ(f, before, rg_form_rep(f, rg_form_str(f, "\n"), 0, 2), root);
 }
 

@@ -15,6 +15,7 @@ typedef struct parser {
     rg_list ignore;
     uint32_t own;       /* the rule that is being read */
     rg_list again;      /* of its alternatives that begin with it: the rest */
+    rg_writing how;     /* as the text is written, or within quotes of JSON */
     bool in_rule;       /* not in a terminal */
     char bracket[RG_SOURCE_DEPTH + 1];
 } parser;
@@ -150,10 +151,10 @@ static uint32_t text_of(parser *p, const rg_list *codes, bool fold)
     for (uint32_t i = 0; i < codes->n && fold; i++) {
         rg_chars c = { 0 };
         either_case(p->t.f, &c, codes->id[i]);
-        rg_list_add(p->t.f, &l, rg_chars_node(p->t.f, &c, RG_WRITE_UTF8));
+        rg_list_add(p->t.f, &l, rg_chars_node(p->t.f, &c, p->how));
         rg_chars_fini(&c);
     }
-    made = fold ? rg_form_seq(p->t.f, l.id, l.n) : rg_chars_text(p->t.f, codes->id, codes->n, RG_WRITE_UTF8);
+    made = fold ? rg_form_seq(p->t.f, l.id, l.n) : rg_chars_text(p->t.f, codes->id, codes->n, p->how);
     rg_list_fini(&l);
     return made;
 }
@@ -179,7 +180,7 @@ static void literal(parser *p)
         if (!p->t.f->failed)
             rg_chars_add(p->t.f, &c, codes.id[0], last.id[0]);
         if (!p->t.f->failed)
-            token(p, rg_chars_node(p->t.f, &c, RG_WRITE_UTF8));
+            token(p, rg_chars_node(p->t.f, &c, p->how));
     } else if (!p->t.f->failed) {
         token(p, text_of(p, &codes, fold));
     }
@@ -208,7 +209,7 @@ static void regex(parser *p)
             refuse(p, RG_E_UNSUPPORTED, "a flag of a regular expression that is none of i, s, m, u, l");
     }
     if (!p->t.f->failed)
-        token(p, rg_pattern_flags(p->t.f, p->t.s + from, n, fold, all));
+        token(p, rg_pattern_flags(p->t.f, p->t.s + from, n, p->how, fold, all));
 }
 
 static void schema(parser *p)
@@ -218,7 +219,9 @@ static void schema(parser *p)
     p->t.at += strlen("%json");
     blanks(p, false);
     n = peek(p, 0) == '{' ? rg_notation_object(&p->t) : 0;
-    if (n)
+    if (n && p->how == RG_WRITE_JSON)
+        refuse(p, RG_E_UNSUPPORTED, "a %json within a text of JSON");
+    else if (n)
         token(p, rg_schema(p->t.f, p->t.s + p->t.at, n));
     else
         refuse(p, RG_E_INPUT, "a %json without a JSON schema, an object");
@@ -456,7 +459,7 @@ static void import_one(parser *p, const char *name, size_t n)
         return;
     }
     r->defined = true;
-    rg_form_bind(p->t.f, r->ref, rg_pattern(p->t.f, common[i].pattern, strlen(common[i].pattern), RG_WRITE_UTF8, true));
+    rg_form_bind(p->t.f, r->ref, rg_pattern(p->t.f, common[i].pattern, strlen(common[i].pattern), p->how, true));
 }
 
 /* %import common.NAME, %import common.NAME -> OTHER, %import common (NAME, NAME) */
@@ -527,9 +530,9 @@ static uint32_t finish(parser *p)
     return p->t.f->failed ? RG_NEVER : RG_SEQ(p->t.f, p->ignored, start);
 }
 
-uint32_t rg_lark(rg_form *f, const char *text, size_t n)
+uint32_t rg_lark(rg_form *f, const char *text, size_t n, rg_writing how)
 {
-    parser p = { .ignored = rg_form_ref(f, "%ignore", 7) };
+    parser p = { .how = how, .ignored = rg_form_ref(f, "%ignore", 7) };
     uint32_t made = RG_NEVER;
 
     rg_notation_init(&p.t, f, text, n);

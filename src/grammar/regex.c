@@ -415,9 +415,9 @@ uint32_t rg_pattern(rg_form *f, const char *text, size_t n, rg_writing how, bool
     return parse(&p);
 }
 
-uint32_t rg_pattern_flags(rg_form *f, const char *text, size_t n, bool fold, bool all)
+uint32_t rg_pattern_flags(rg_form *f, const char *text, size_t n, rg_writing how, bool fold, bool all)
 {
-    parser p = { .f = f, .s = text, .n = n, .how = RG_WRITE_UTF8, .whole = true, .fold = fold, .all = all };
+    parser p = { .f = f, .s = text, .n = n, .how = how, .whole = true, .fold = fold, .all = all };
 
     return parse(&p);
 }

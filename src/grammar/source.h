@@ -16,17 +16,20 @@ enum {
 };
 
 uint32_t rg_gbnf(rg_form *f, const char *text, size_t n);
-uint32_t rg_lark(rg_form *f, const char *text, size_t n);
+uint32_t rg_lark(rg_form *f, const char *text, size_t n, rg_writing how);
 uint32_t rg_choice(rg_form *f, const char *text, size_t n);
 uint32_t rg_any_json(rg_form *f);
-/* Any text that ends with the mark (of ASCII) and has it nowhere before. */
-uint32_t rg_until(rg_form *f, const char *mark);
+/* Any text that ends with this one and has it nowhere before; any text that has it nowhere. */
+uint32_t rg_until(rg_form *f, const char *text, size_t n);
+uint32_t rg_without(rg_form *f, const char *text, size_t n);
+/* A source of this kind.  how: RG_WRITE_JSON within quotes, for regular expressions and Lark. */
+uint32_t rg_source(rg_form *f, rg_grammar_kind kind, const char *text, size_t n, rg_writing how);
 uint32_t rg_schema(rg_form *f, const char *text, size_t n);
 
 /* whole: the text matches from end to end.  Otherwise something in it does, as a schema's "pattern" asks. */
 uint32_t rg_pattern(rg_form *f, const char *text, size_t n, rg_writing how, bool whole);
-/* The whole text, as UTF-8; fold: letters of ASCII in either case; all: "." is any character, ends of lines too. */
-uint32_t rg_pattern_flags(rg_form *f, const char *text, size_t n, bool fold, bool all);
+/* The whole text; fold: letters of ASCII in either case; all: "." is any character, ends of lines too. */
+uint32_t rg_pattern_flags(rg_form *f, const char *text, size_t n, rg_writing how, bool fold, bool all);
 /* True if an anchor stands elsewhere than at the ends of the expression or of its outermost alternatives.  Then only
  * rg_pattern_marked can say what the pattern is found in: as JSON, with RG_DFA_BEGINS and RG_DFA_ENDED for anchors. */
 bool rg_pattern_anchors_within(const char *text, size_t n);

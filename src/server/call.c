@@ -318,21 +318,34 @@ bool rg_call_read_prompts(rg_call *c, rg_refusal *e)
     return ok;
 }
 
-/* A grammar of calls of these tools; name: of the field that asks for it, NULL: tool_choice. */
-static bool force(const rg_call *c, const rg_conversation *talk, const json_t *tools, const char *name,
+/* A grammar of calls of these tools; name: of the field that asks for it, NULL: tool_choice; may: or text. */
+static bool force(const rg_call *c, const rg_conversation *talk, const json_t *tools, const char *name, bool may,
                   rg_constraint *to, rg_refusal *e)
 {
     const rg_talk_use *use = &c->server->use;
     rg_call_rules rules = { .talk = use->talk,
                             .form = use->form,
                             .tools = tools,
+                            .kinds = talk->kinds,
                             .many = !talk->one_call,
-                            .thinks = use->thinks && !name,
+                            .thinks = use->thinks && c->think >= 0,
+                            .may = may,
                             .close_ends = use->close_ends,
                             .start = c->start_at,
+                            .think = c->think,
                             .name = name };
 
     return rg_force_calls(&rules, to, e);
+}
+
+/* A custom tool has a grammar of its input. */
+static bool has_grammars(const json_t *kinds)
+{
+    const char *name;
+    json_t *kind;
+
+    json_object_foreach((json_t *)(uintptr_t)kinds, name, kind) if (json_object_get(kind, "format")) return true;
+    return false;
 }
 
 static const char *owner_of(const rg_server *s, rg_exchange *x)
@@ -366,6 +379,7 @@ bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
     c->conversation = json_incref(talk.conversation);
     c->items = talk.items && (c->f.store || talk.conversation) ? rg_body_dump(talk.items) : NULL;
     c->start_at = r.start;
+    c->think = r.think;
     rg_warn_of(c->x, &talk, &r);
     c->n_earlier = rg_conversation_n_calls(talk.all);
     c->f.parallel_tools = !talk.one_call;
@@ -373,9 +387,13 @@ bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
     ok = ok && rg_call_add_ids(c, r.ids, r.n, false, e);
     if (ok && talk.must) {
         c->must = json_incref(talk.must);
-        ok = force(c, &talk, talk.must, NULL, &c->f.constraint, e);
+        ok = force(c, &talk, talk.must, NULL, false, &c->f.constraint, e);
+        c->bound_by_calls = true;
     } else if (ok && talk.tools && c->f.constraint.name) {
-        ok = force(c, &talk, talk.tools, "tools", &c->calls, e);
+        ok = force(c, &talk, talk.tools, "tools", false, &c->calls, e);
+    } else if (ok && has_grammars(talk.kinds)) {
+        ok = force(c, &talk, talk.tools, "tools", true, &c->f.constraint, e);
+        c->bound_by_calls = c->bound_by_inputs = true;
     }
     rg_conversation_fini(&talk);
     return ok;
@@ -497,33 +515,49 @@ static bool check_ids(const rg_call *c, rg_refusal *e)
     return true;
 }
 
-/* What the answers must be, compiled: calls of tools or what the request says, where both may come.  An answer that
- * begins within the model's reasoning is bound where that has ended.  The engine's own words name what is wrong. */
-static bool compile(rg_call *c, rg_refusal *e)
+/* The engine's own words name what is wrong. */
+static bool refuse_grammar(rg_call *c, const rg_grammar_source *calls, const rg_error *err, rg_refusal *e)
 {
-    const rg_constraint *k = &c->f.constraint;
-    rg_grammar_source calls = {
-        .kind = c->calls.kind, .text = c->calls.text, .n = c->calls.n, .show_marks = c->shape->is_chat
-    };
-    rg_grammar_source source = { .kind = k->kind,
-                                 .text = k->text,
-                                 .n = k->n,
-                                 .open_objects = k->open_objects,
-                                 .after = c->shape->is_chat ? rg_force_after(c->server->use.talk, c->start_at) : NULL,
-                                 .other = c->calls.name ? &calls : NULL,
-                                 .show_marks = c->shape->is_chat };
-    rg_error err = { 0 }, why = { 0 };
+    const char *name = c->f.constraint.name;
+    rg_error why = { 0 };
 
-    c->grammar = k->name ? rg_grammar_new(c->server->engine, &source, &err) : NULL;
-    if (c->grammar || !k->name)
-        return true;
     if (c->calls.name) { /* is it the tools' schemas? */
-        rg_grammar *alone = rg_grammar_new(c->server->engine, &calls, &why);
+        rg_grammar *alone = rg_grammar_new(c->server->engine, calls, &why);
         rg_grammar_close(alone);
         if (!alone && why.code != RG_E_MEMORY)
             return rg_refuse_field(e, "tools", "'tools': %s.", why.text);
     }
-    return err.code == RG_E_MEMORY ? rg_refuse_memory(e) : rg_refuse_field(e, k->name, "'%s': %s.", k->name, err.text);
+    return err->code == RG_E_MEMORY ? rg_refuse_memory(e) : rg_refuse_field(e, name, "'%s': %s.", name, err->text);
+}
+
+/* What the answers must be, compiled: calls of tools or what the request says, where both may come, after the model's
+ * reasoning. */
+static bool compile(rg_call *c, rg_refusal *e)
+{
+    const rg_constraint *k = &c->f.constraint;
+    const rg_talk_use *use = &c->server->use;
+    bool chat = c->shape->is_chat;
+    rg_constraint led = { 0 };
+    rg_grammar_source calls = { .kind = c->calls.kind, .text = c->calls.text, .n = c->calls.n, .show_marks = chat };
+    rg_error err = { 0 };
+
+    if (!k->name)
+        return true;
+    if (chat && !c->bound_by_calls && !rg_force_lead(use->talk, c->start_at, c->think, use->thinks, k, &led, e))
+        return false;
+    rg_grammar_source source = { .kind = led.text ? led.kind : k->kind,
+                                 .text = led.text ? led.text : k->text,
+                                 .n = led.text ? led.n : k->n,
+                                 .open_objects = k->open_objects,
+                                 .other = c->calls.name ? &calls : NULL,
+                                 .show_marks = chat };
+    c->grammar = rg_grammar_new(c->server->engine, &source, &err);
+    rg_constraint_fini(&led);
+    if (!c->grammar && c->bound_by_inputs && (err.code == RG_E_UNSUPPORTED || err.code == RG_E_LIMIT)) {
+        rg_exchange_set(c->x, "X-Ridge-Warning", "a custom tool's grammar is told to the model and not enforced");
+        return true;
+    }
+    return c->grammar || refuse_grammar(c, &calls, &err, e);
 }
 
 /* What is left of the call's time; 0: it has no end. */

@@ -106,6 +106,9 @@ struct rg_call {
     json_t *must;       /* of those, what every answer has to call one of; NULL: it need not */
     rg_constraint calls; /* of an answer that may call tools, or else be what f.constraint says; name NULL: none */
     rg_talk_start start_at; /* where answers begin */
+    int think;              /* rg_rendered.think */
+    bool bound_by_calls;    /* f.constraint is a grammar of calls, */
+    bool bound_by_inputs;   /*   and of those only for custom tools with a grammar: the model may answer with a text */
     int n_earlier;          /* calls of tools in the conversation */
     rg_prompt *prompts;
     int32_t n_prompts, prompts_room;

@@ -158,6 +158,7 @@ typedef struct rg_rendered {
     char *text;          /* rg_text_free */
     bool tools_told;     /* the tools are told by a text of ours: the template knows none */
     rg_talk_start start; /* where the answer begins: the prompt may end within the model's reasoning */
+    int think;           /* the family's marks of the reasoning that may come, or is open; -1: none may come */
 } rg_rendered;
 
 /* generation_prompt: open a message for the answer, unless the last one is continued.  On failure *e, and nothing to

@@ -295,13 +295,25 @@ bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
 }
 
 /* The message that is continued ends within its reasoning. */
-static bool leaves_reasoning_open(const rg_server *s, const rg_conversation *talk)
+static bool leaves_reasoning_open(const rg_server *s, const rg_conversation *talk, int *think)
 {
     const json_t *messages = json_object_get(talk->all, "messages");
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *text = json_string_value(json_object_get(last, "content"));
 
-    return talk->continued && text && rg_talk_leaves_thought(s->use.talk, text);
+    return talk->continued && text && rg_talk_leaves_thought(s->use.talk, text, think);
+}
+
+/* Where the answer begins, and whether reasoning may come first. */
+static void find_start(const rg_server *s, const rg_conversation *talk, rg_rendered *r)
+{
+    if (leaves_reasoning_open(s, talk, &r->think))
+        r->start = RG_START_THINKING;
+    else
+        r->start = rg_talk_start_after(s->use.talk, r->text, &r->think);
+    if (r->start != RG_START_THINKING &&
+        (talk->continued || (!s->use.talk->heads && json_is_false(json_object_get(talk->all, "enable_thinking")))))
+        r->think = -1;
 }
 
 /* Control characters become blanks, so that a text is one line of a log, and does nothing to a terminal. */
@@ -360,7 +372,7 @@ bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt
     if (!ok)
         refuse_conversation(s, e, &err);
     if (ok)
-        r->start = leaves_reasoning_open(s, talk) ? RG_START_THINKING : rg_talk_start_after(s->use.talk, r->text);
+        find_start(s, talk, r);
     return ok;
 }
 

@@ -132,8 +132,9 @@ static bool choose_allowed(rg_conversation *talk, const json_t *choice, rg_refus
     json_t *allowed;
 
     if (!ok || !json_array_size(list) || json_array_size(list) > MAX_TOOLS)
-        return rg_refuse_field(e, "tool_choice", "'tool_choice' of allowed_tools must have 'tools' and a 'mode' of "
-                                                 "auto or required.");
+        return rg_refuse_field(e, "tool_choice",
+                               "'tool_choice' of allowed_tools must have 'tools' and a 'mode' of "
+                               "auto or required.");
     allowed = json_array();
     for (size_t i = 0; ok && i < json_array_size(list); i++)
         ok = is_left_out(json_array_get(list, i)) || add_named(allowed, talk->tools, json_array_get(list, i), e);
@@ -217,25 +218,33 @@ static bool read_both(const json_t *body, read_tool *read, rg_conversation *talk
 
 /* Remember what the tool that is offered by this name is to the client. */
 static bool note_kind(rg_conversation *talk, const char *offered, const rg_tool_kind *k, const char *namespace,
-                      const char *name, rg_refusal *e)
+                      const char *name, const json_t *format, rg_refusal *e)
 {
-    json_t *v = json_pack("{s:I, s:s, s:s*}", "kind", (json_int_t)(k - rg_tool_kinds), "name", name, "namespace",
-                          namespace);
+    json_t *v = json_pack("{s:I, s:s, s:s*, s:O*}", "kind", (json_int_t)(k - rg_tool_kinds), "name", name, "namespace",
+                          namespace, "format", (json_t *)(uintptr_t)format);
 
     if (!talk->kinds)
         talk->kinds = json_object();
     return (v && json_object_set_new(talk->kinds, offered, v) == 0) || rg_refuse_memory(e);
 }
 
+/* The grammar of a custom tool's input; NULL: it has none. */
+static const json_t *grammar_of(const json_t *tool)
+{
+    const json_t *format = json_object_get(tool, "format"), *wrapped = json_object_get(format, "grammar");
+    const json_t *grammar = wrapped ? wrapped : format;
+
+    return text_of(grammar, "syntax") && text_of(grammar, "definition") ? grammar : NULL;
+}
+
 /* What a custom tool says of itself, and the grammar of its input, which the model has to know. */
 static json_t *describe_custom(const json_t *tool)
 {
     const char *about = text_of(tool, "description");
-    const json_t *format = json_object_get(tool, "format"), *wrapped = json_object_get(format, "grammar");
-    const json_t *grammar = wrapped ? wrapped : format;
+    const json_t *grammar = grammar_of(tool);
     const char *syntax = text_of(grammar, "syntax"), *definition = text_of(grammar, "definition");
 
-    if (!syntax || !definition)
+    if (!grammar)
         return json_string(about ? about : "");
     return json_sprintf("%s%sThe input must match this %s:\n%s", about ? about : "", about ? "\n\n" : "",
                         !strcmp(syntax, "regex") ? "regular expression" : "grammar (Lark)", definition);
@@ -254,11 +263,11 @@ static bool offer(rg_conversation *talk, const rg_tool_kind *k, const json_t *to
     const json_t *said = json_object_get(tool, "description"), *given = json_object_get(tool, "parameters");
     bool custom = k->says == RG_SAYS_INPUT;
     json_t *name = k->name ? json_string(k->name) : json_incref(json_object_get(tool, "name"));
-    json_t *about = custom                     ? describe_custom(tool)
+    json_t *about = custom                        ? describe_custom(tool)
                     : !said || json_is_null(said) ? (k->about ? json_string(k->about) : NULL)
                                                   : json_incref((json_t *)(uintptr_t)said);
-    json_t *schema = given && !custom && !json_is_null(given) ? json_incref((json_t *)(uintptr_t)given)
-                                                              : load(k->schema);
+    json_t *schema =
+        given && !custom && !json_is_null(given) ? json_incref((json_t *)(uintptr_t)given) : load(k->schema);
     bool ok = check_tool(name, about, schema, i, e);
     char flat[RG_FLAT_NAME];
 
@@ -271,7 +280,7 @@ static bool offer(rg_conversation *talk, const rg_tool_kind *k, const json_t *to
         json_decref(offered);
     }
     if (ok && (k != rg_tool_kinds || namespace))
-        ok = note_kind(talk, flat, k, namespace, json_string_value(name), e);
+        ok = note_kind(talk, flat, k, namespace, json_string_value(name), custom ? grammar_of(tool) : NULL, e);
     json_decref(name);
     json_decref(about);
     json_decref(schema);
@@ -392,7 +401,8 @@ static json_t *client_schema(const struct client_tool *c)
     json_t *properties = json_object(), *list = words(c->properties), *v;
     size_t i;
 
-    json_array_foreach(list, i, v) {
+    json_array_foreach(list, i, v)
+    {
         const char *s = json_string_value(v), *type = strchr(s, ':');
         json_t *name = json_stringn(s, type ? (size_t)(type - s) : strlen(s));
         json_object_set_new(properties, json_string_value(name),

@@ -175,6 +175,17 @@ static void calls_are_items_of_their_kind(void **state)
         { "{\"type\":\"custom\",\"name\":\"exec\",\"description\":\"Runs code.\"}",
           CALL("exec", "{\"input\": \"a \\\"b\\\"\\n\\u00e9\\ud83d\\ude00\\\\\"}"),
           "[{\"type\":\"custom_tool_call\",\"name\":\"exec\",\"input\":\"a \\\"b\\\"\\n\\u00e9\\ud83d\\ude00\\\\\"}]" },
+        /* its grammar binds the input, and nothing else */
+        { "{\"type\":\"custom\",\"name\":\"exec\",\"format\":{\"type\":\"grammar\",\"syntax\":\"regex\","
+          "\"definition\":\"\\\\+[a-z]+\"}}",
+          "Ok.\n" CALL("exec", "{\"input\": \"-ab\"}"),
+          "[{\"type\":\"message\",\"content\":[{\"text\":\"Ok.\"}]},{\"type\":\"custom_tool_call\",\"input\":\"+ab\"}]" },
+        { "{\"type\":\"custom\",\"name\":\"exec\",\"format\":{\"type\":\"grammar\",\"syntax\":\"lark\","
+          "\"definition\":\"start: \\\"+\\\" /[a-z]+/ "
+          "\\\"\\\\n\\\"\"}},{\"type\":\"function\",\"name\":\"f\"}",
+          CALL("f", "{\"a\": [1]}") "\n" CALL("exec", "{\"input\": \"-ab\\n\"}"),
+          "[{\"type\":\"function_call\",\"arguments\":\"{\\\"a\\\": [1]}\"},{\"type\":\"custom_tool_call\","
+          "\"input\":\"+ab\\n\"}]" },
         { "{\"type\":\"local_shell\"}", CALL("local_shell", "{\"command\": [\"ls\", \"-l\"], \"timeout_ms\": 9}"),
           "[{\"type\":\"local_shell_call\",\"action\":{\"type\":\"exec\",\"command\":[\"ls\",\"-l\"],\"env\":{},"
           "\"timeout_ms\":9}}]" },
@@ -200,6 +211,15 @@ static void calls_are_items_of_their_kind(void **state)
         snprintf(members, sizeof members, USER ",\"tools\":[%s]", cases[i].tools);
         answers(cases[i].script, members, cases[i].want, NULL);
     }
+}
+
+static void a_grammar_that_cannot_bind_is_told(void **state)
+{
+    (void)state;
+    answers(CALL("exec", "{\"input\": \"b\"}"),
+            USER ",\"tools\":[{\"type\":\"custom\",\"name\":\"exec\",\"format\":{\"type\":\"grammar\","
+              "\"syntax\":\"regex\",\"definition\":\"(?<=a)b\"}}]",
+            "[{\"type\":\"custom_tool_call\",\"input\":\"b\"}]", "not enforced");
 }
 
 static void tools_of_a_server_are_left_out(void **state)
@@ -373,7 +393,8 @@ static void blocks_of_every_type_are_read(void **state)
           AS_TEXT("b"), NULL },
         { SAID("{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"media_type\":\"application/pdf\",\"data\":\"AA\"}}"),
           AS_TEXT("(A document was left out: only its text could be read here, and it has none.)"), "document" },
-        { SAID("{\"type\":\"search_result\",\"source\":\"u\",\"title\":\"T\",\"content\":[{\"type\":\"text\",\"text\":\"c\"}]}"),
+        { SAID("{\"type\":\"search_result\",\"source\":\"u\",\"title\":\"T\",\"content\":[{\"type\":\"text\","
+          "\"text\":\"c\"}]}"),
           AS_TEXT("Title: T\\nSource: u\\nc"), NULL },
         { SAID("{\"type\":\"a_block_of_2030\",\"x\":1},{\"type\":\"text\",\"text\":\"a\"}"),
           AS_TEXT("(One part was left out: this model reads text alone.)\\na"), "part" },
@@ -423,7 +444,8 @@ static void blocks_keep_their_order(void **state)
     static const char script[] = "<think>Hm.</think>One." CALL("f", "{\"a\": 1}") "Two.";
     static const char want[] = "[{\"type\":\"thinking\",\"thinking\":\"Hm.\"},{\"type\":\"text\",\"text\":\"One.\"},{\"type\":"
                                "\"tool_use\",\"name\":\"f\",\"input\":{\"a\":1}},{\"type\":\"text\",\"text\":\"Two.\"}]";
-    static const char body[] = "{\"max_tokens\":200,\"messages\":[" ASKED "],\"tools\":[{\"name\":\"f\",\"input_schema\":{}}]%s}";
+    static const char body[] = "{\"max_tokens\":200,\"messages\":[" ASKED "],\"tools\":[{\"name\":\"f\","
+      "\"input_schema\":{}}]%s}";
     static const char *const kinds[] = { "thinking", "text", "tool_use", "text" };
     char text[600];
     int at = 0;
@@ -501,6 +523,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_are_items_of_their_kind),
+        cmocka_unit_test(a_grammar_that_cannot_bind_is_told),
         cmocka_unit_test(tools_of_a_server_are_left_out),
         cmocka_unit_test(text_after_a_call_is_a_message_of_its_own),
         cmocka_unit_test(items_of_every_type_are_read),

@@ -65,6 +65,7 @@ const rg_talk_heads rg_heads_harmony = {
     .to = "to=",
     .to_prefix = "functions.",
     .thinks = "analysis",
+    .say = "<|channel|>final<|message|>",
     .call = "<|channel|>commentary to=functions.",
     .call_rest = " <|constrain|>json<|message|>",
     .call_end = "",
@@ -75,10 +76,11 @@ const rg_talk_heads rg_heads_functionary_named = {
     .open = { ">>>" },
     .body = "\n",
     .says = "all",
-    .call = "",
+    .say = ">>>all\n",
+    .call = ">>>",
     .call_rest = "\n",
     .call_end = "",
-    .again = ">>>",
+    .again = "",
 };
 
 const rg_talk_heads rg_heads_functionary_recipient = {
@@ -87,10 +89,11 @@ const rg_talk_heads rg_heads_functionary_recipient = {
     .end = { "<|stop|>" },
     .to = "<|recipient|>",
     .says = "all",
-    .call = "",
+    .say = "<|from|>assistant\n<|recipient|>all\n<|content|>",
+    .call = "<|from|>assistant\n<|recipient|>",
     .call_rest = "\n<|content|>",
     .call_end = "",
-    .again = "\n<|from|>assistant\n<|recipient|>",
+    .again = "\n",
 };
 
 const rg_talk_heads rg_heads_muse = {
@@ -101,6 +104,7 @@ const rg_talk_heads rg_heads_muse = {
     .thinks = "to=self",
     .texts = { "to=user", "to=commentary", "to=developer" },
     .calls = "to=",
+    .say = " to=user<|message|>",
     .call = " to=",
     .call_rest = "<|message|>",
     .again = "<|eom|><|start|>assistant",
@@ -113,6 +117,7 @@ const rg_talk_heads rg_heads_inkling = {
     .thinks = "<|content_thinking",
     .texts = { "<|content_text", "<|content_invoke_tool_text", "<|content_tool_error" },
     .calls = "<|content_invoke_tool_json",
+    .say = "<|message_model|><|content_text|>",
     .call = "<|message_model|>",
     .call_rest = "<|content_invoke_tool_json|>",
     .again = "<|end_message|>",

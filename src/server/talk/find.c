@@ -131,6 +131,8 @@ void rg_talk_marks(const rg_talk *t, void (*take)(void *arg, const char *mark), 
         give(take, arg, h->end[i]);
     if (h) {
         give(take, arg, h->body);
+        give(take, arg, h->say);
+        give(take, arg, h->call);
         give(take, arg, h->call_rest);
         give(take, arg, h->again);
     }

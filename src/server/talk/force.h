@@ -13,21 +13,36 @@ typedef struct rg_call_rules {
     const rg_talk *talk;
     const rg_talk_form *form;
     const json_t *tools;
-    bool many;       /* or several */
-    bool thinks;     /* reasoning may come first */
-    bool close_ends; /* the mark behind the calls is a token that ends the answer: it need not be written */
+    const json_t *kinds; /* what tools are to the client (tool_kinds.h): "format" is the grammar of a tool's input */
+    bool many;           /* or several */
+    bool thinks;         /* reasoning may come first */
+    bool may;            /* the answer may be text as well, and arguments without a grammar are free */
+    bool close_ends;     /* the mark behind the calls is a token that ends the answer: it need not be written */
     rg_talk_start start;
+    int think;        /* which of the family's marks opened the reasoning that the prompt left open */
     const char *name; /* of the field that asks for it, a literal; NULL: tool_choice */
 } rg_call_rules;
 
-/* The GBNF text of it, as a constraint, in place of *c.  False and *e. */
+/* The GBNF text of it, as a constraint, in place of *c, which stays where `may` is set and calls have no mark.  False
+ * and *e. */
 bool rg_force_calls(const rg_call_rules *rules, rg_constraint *c, rg_refusal *e);
 
-/* The text after which an answer that begins with reasoning is bound; NULL: it does not begin so. */
-const char *rg_force_after(const rg_talk *talk, rg_talk_start start);
+/* What lets the model reason, and open its text, before what c binds: *led, to be rg_constraint_fini'd; without a text
+ * where c binds from the first byte.  think: rg_rendered.think; thinks: the model may reason.  False and *e. */
+bool rg_force_lead(const rg_talk *talk, rg_talk_start start, int think, bool thinks, const rg_constraint *c,
+                   rg_constraint *led, rg_refusal *e);
+
+/* Reasoning between marks: the rest of it, or all of it if it comes. */
+void rg_gbnf_thought(rg_buf *b, const rg_talk *talk, rg_talk_start start, int think, bool thinks);
+/* Messages with heads: reasoning if it may come, then what opens the message that is bound.  It uses the rule
+ * "thoughts", which rg_gbnf_thoughts writes. */
+void rg_gbnf_head(rg_buf *b, const rg_talk *talk, rg_talk_start start, bool thinks, const char *open);
+void rg_gbnf_thoughts(rg_buf *b, const rg_talk *talk, bool thinks);
 
 /* A text as GBNF writes it, after a blank. */
 void rg_gbnf_literal(rg_buf *b, const char *s);
+/* Any text up to and with this mark. */
+void rg_gbnf_until(rg_buf *b, const char *mark);
 /* A value of the schema, in the literals that the form has; root: where its references lead. */
 void rg_gbnf_value(rg_buf *b, const rg_talk_form *form, const json_t *root, const json_t *schema, int depth);
 /* Arguments with a key each, as Python and special quotes have them, without what is around them all. */

@@ -261,15 +261,19 @@ static bool ends_with(const char *text, size_t n, const char *mark)
     return false;
 }
 
-rg_talk_start rg_talk_start_after(const rg_talk *t, const char *prompt)
+rg_talk_start rg_talk_start_after(const rg_talk *t, const char *prompt, int *think)
 {
     size_t n = prompt ? strlen(prompt) : 0;
 
     while (n && rg_is_blank(prompt[n - 1]))
         n--;
-    for (int i = 0; i < RG_TALK_THINKS && t->think[i].open; i++)
-        if (ends_with(prompt, n, t->think[i].open))
+    for (*think = 0; *think < RG_TALK_THINKS && t->think[*think].open; ++*think)
+        if (ends_with(prompt, n, t->think[*think].open))
             return RG_START_THINKING;
+    *think = 0;
+    for (int i = 0; !t->heads && i < RG_TALK_THINKS && t->think[i].open; i++)
+        if (ends_with(prompt, n, t->think[i].close))
+            *think = -1;
     for (int i = 0; t->heads && i < 3 && t->heads->open[i]; i++)
         if (ends_with(prompt, n, t->heads->open[i]))
             return RG_START_HEAD;
@@ -278,20 +282,21 @@ rg_talk_start rg_talk_start_after(const rg_talk *t, const char *prompt)
 
 static const char *last_of(const char *text, const char *what, const char *found)
 {
-
     for (const char *at = text; at && what && (at = strstr(at, what)); at++)
         found = !found || at > found ? at : found;
     return found;
 }
 
-bool rg_talk_leaves_thought(const rg_talk *t, const char *text)
+bool rg_talk_leaves_thought(const rg_talk *t, const char *text, int *think)
 {
     const char *open = NULL, *close = NULL;
 
     for (int i = 0; i < RG_TALK_THINKS; i++) {
-        open = last_of(text, t->think[i].open, open);
+        const char *at = last_of(text, t->think[i].open, open);
+        if (at != open)
+            *think = i;
+        open = at;
         close = last_of(text, t->think[i].close, close);
     }
-
     return open && (!close || close < open);
 }

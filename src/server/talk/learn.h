@@ -27,9 +27,10 @@ void rg_talk_learn_from(rg_talk_use *use, const char *rendered);
 
 /* True if calls in this form have no mark of their own. */
 bool rg_talk_is_bare(const rg_talk_use *use);
-/* Where an answer begins after this prompt. */
-rg_talk_start rg_talk_start_after(const rg_talk *talk, const char *prompt);
-/* A text of the assistant's that goes on: is its reasoning open at the end? */
-bool rg_talk_leaves_thought(const rg_talk *talk, const char *text);
+/* Where an answer begins after this prompt.  *think: which of the family's marks opened its reasoning; -1: the prompt
+ * has ended it. */
+rg_talk_start rg_talk_start_after(const rg_talk *talk, const char *prompt, int *think);
+/* A text of the assistant's that goes on: is its reasoning open at the end, and which mark opened it? */
+bool rg_talk_leaves_thought(const rg_talk *talk, const char *text, int *think);
 
 #endif

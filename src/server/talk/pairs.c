@@ -79,8 +79,7 @@ void rg_gbnf_value(rg_buf *b, const rg_talk_form *f, const json_t *root, const j
         rg_buf_str(b, " \"}\"");
     } else if (!type || !strcmp(type, "string")) {
         rg_gbnf_literal(b, quote_of(f));
-        rg_buf_str(b, " qtext");
-        rg_gbnf_literal(b, quote_of(f));
+        rg_gbnf_until(b, quote_of(f));
     } else {
         rg_gbnf_property(b, root, s);
     }

@@ -70,7 +70,8 @@ typedef struct rg_talk_heads {
     const char *says;      /* a head that is this is of text */
     const char *texts[4];  /* a head that ends with one of these is of text, where no calls are looked for */
     const char *calls;     /* a head that has this is of calls in a form of the family; NULL: heads name the tools */
-    const char *call;      /* how a grammar opens a call, up to the name, */
+    const char *say;       /* how a grammar opens a text, */
+    const char *call;      /*   and a call, up to the name, */
     const char *call_rest; /*   between name and arguments, */
     const char *call_end;  /*   and after them */
     const char *again;     /* and what it writes between a message and the next one */
@@ -84,6 +85,7 @@ typedef struct rg_talk {
     struct {
         const char *open, *close;
     } think[RG_TALK_THINKS];           /* around reasoning; several may have the same opening mark */
+    const char *say[2];                /* around the text of an answer; NULL: nothing */
     bool thinks_anywhere;              /* reasoning may also begin after text */
     bool call_ends_thought;            /* the mark of a call ends reasoning that was left open */
     const char *silent[RG_TALK_MARKS]; /* marks that say nothing */
