@@ -12,6 +12,7 @@
 #include "cli/scoring.h"
 #include "shrink/means.h"
 #include "shrink/prune.h"
+#include "shrink/recast.h"
 #include "shrink/shrink.h"
 #include "shrink/sparsity.h"
 #include "text/export.h"
@@ -23,6 +24,7 @@ typedef struct shrink_job {
     int32_t bits, group;
     bool group_given, act_order, static_groups, sym, greedy;
     float alpha, sparsity;
+    int32_t kv_heads, share, window, full_every; /* of gqa, cla, window */
     int32_t keep_layers, keep_channels, keep_neurons, keep_heads;
     const char *codes, *to, *type;
     calibration text;
@@ -33,7 +35,7 @@ typedef struct shrink_job {
     rg_shrink_options o;
     rg_shrink_report report;
     uint64_t bytes;
-    double before, after, seconds;
+    double before, after, seconds, realized; /* realized: share of zeros that is met */
 } shrink_job;
 
 static bool print_json(const shrink_job *j, rg_error *err)
@@ -292,10 +294,11 @@ static bool write_qat(void *arg, const rg_given_codes *codes, const char *model,
     return ok && score(j, j->args.positional[2], &j->after, err);
 }
 
-static bool train_on_grid(shrink_job *j, uint64_t *bytes, rg_error *err)
+static bool train_on_grid(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *bytes, rg_error *err)
 {
     char work[1100];
 
+    (void)ckpt;
     if (snprintf(work, sizeof work, "%s.training", j->args.positional[2]) >= (int)sizeof work)
         return rg_fail(err, RG_E_USAGE, "%s: the path is too long", j->args.positional[2]);
     j->o.method = rg_shrink_method_find("qat", err);
@@ -316,7 +319,7 @@ static bool train_on_grid(shrink_job *j, uint64_t *bytes, rg_error *err)
     return j->heal.alone || control(j, err);
 }
 
-static bool sparsify(shrink_job *j, const rg_checkpoint *ckpt, double *realized, rg_error *err)
+static bool sparsify(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *bytes, rg_error *err)
 {
     const rg_sparsity_options o = { .sparsity = (double)j->sparsity,
                                     .greedy = j->greedy,
@@ -328,8 +331,9 @@ static bool sparsify(shrink_job *j, const rg_checkpoint *ckpt, double *realized,
     rg_stage *s = open_stage(j, ckpt, err);
     rg_buf json;
 
+    *bytes = 0;
     rg_buf_init(&json, 1 << 24);
-    bool ok = s && rg_sparsity_calibrate(s, &o, &json, realized, err);
+    bool ok = s && rg_sparsity_calibrate(s, &o, &json, &j->realized, err);
     if (ok && rg_stage_model(s)->config.routing.n_experts > 0)
         snprintf(j->report.warning, sizeof j->report.warning,
                  "experts get no thresholds: their columns are not skipped");
@@ -370,41 +374,73 @@ static bool encode_type(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *byte
     return ok && score(j, j->path, &j->before, err) && score(j, to, &j->after, err);
 }
 
+/* Fewer K/V heads, K/V that layers share, windows: and the repair. */
+static bool recast(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *bytes, rg_error *err)
+{
+    const char *method = j->args.positional[0];
+    const bool heads = !strcmp(method, "gqa"), share = !strcmp(method, "cla");
+    const rg_recast_options o = { .n_kv_heads = heads ? j->kv_heads : 0,
+                                  .share = share ? j->share : 0,
+                                  .window = heads || share ? 0 : j->window,
+                                  .full_every = j->full_every };
+    rg_config *c = rg_zalloc(sizeof *c);
+    bool ok = c || rg_fail_memory(err, sizeof *c);
+
+    if (ok && !(heads ? o.n_kv_heads : share ? o.share : o.window))
+        ok = rg_fail(err, RG_E_USAGE, "shrink: %s needs %s", method,
+                     heads   ? "--kv-heads N: those that stay"
+                     : share ? "--share N: layers side by side that have the same K/V"
+                             : "--window N: positions that rows see");
+    ok = ok && rg_config_read(c, ckpt, err) && rg_recast(ckpt, c, &o, j->args.positional[2], bytes, err);
+    rg_free(c);
+    return ok && score(j, j->path, &j->before, err) && score(j, j->args.positional[2], &j->after, err) &&
+           repair(j, err);
+}
+
+/* Methods that do not go through a model layer by layer. */
+typedef struct whole_method {
+    const char *name;
+    bool (*run)(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *bytes, rg_error *err);
+    bool heals; /* --heal goes with it */
+} whole_method;
+
+static const whole_method *whole_method_of(const shrink_job *j)
+{
+    static const whole_method methods[] = {
+        { "prune", prune, true }, { "qat", train_on_grid, true }, { "gqa", recast, true },
+        { "cla", recast, true },  { "window", recast, true },     { "sparsity", sparsify, false },
+    };
+    static const whole_method typed = { "rtn", encode_type, false };
+    const char *name = j->args.positional[0];
+
+    for (size_t i = 0; i < RG_LEN(methods); i++)
+        if (!strcmp(name, methods[i].name))
+            return &methods[i];
+    return j->type && !strcmp(name, typed.name) ? &typed : NULL;
+}
+
 static bool whole(shrink_job *j, rg_error *err)
 {
-    const bool prunes = !strcmp(j->args.positional[0], "prune"), on_grids = !strcmp(j->args.positional[0], "qat");
     static const rg_shrink_method reads = { .name = "prune", .needs = RG_NEED_ROWS };
     uint64_t began = rg_now_ns(), bytes = 0;
-    double realized = NAN;
 
-    j->before = j->after = j->damaged = j->control = NAN;
+    j->before = j->after = j->damaged = j->control = j->realized = NAN;
     j->o.method = &reads;
     if (!cli_find_model(j->args.positional[1], j->path, sizeof j->path, err))
         return false;
     rg_checkpoint *ckpt = rg_checkpoint_open(j->path, RG_CKPT_DEFAULT, err);
-    bool ok = ckpt && read_text(j, ckpt, err) &&
-              (j->type    ? encode_type(j, ckpt, &bytes, err)
-               : prunes   ? prune(j, ckpt, &bytes, err)
-               : on_grids ? train_on_grid(j, &bytes, err)
-                          : sparsify(j, ckpt, &realized, err));
+    bool ok = ckpt && read_text(j, ckpt, err) && whole_method_of(j)->run(j, ckpt, &bytes, err);
     rg_checkpoint_close(ckpt);
     j->seconds = rg_seconds(began, rg_now_ns());
-    return ok && report_whole(j, bytes, realized, err);
-}
-
-static bool is_whole(const shrink_job *j)
-{
-    const char *method = j->args.positional[0];
-
-    return !strcmp(method, "prune") || !strcmp(method, "qat") || !strcmp(method, "sparsity") ||
-           (j->type && !strcmp(method, "rtn"));
+    return ok && report_whole(j, bytes, j->realized, err);
 }
 
 static bool set_options(shrink_job *j, rg_error *err)
 {
     const cli_common *common = &j->args.common;
 
-    const bool one = is_whole(j), on_grid = !strcmp(j->args.positional[0], "qat");
+    const whole_method *one = whole_method_of(j);
+    const bool on_grid = one && one->run == train_on_grid;
 
     j->o = (rg_shrink_options){ .method = one ? NULL : rg_shrink_method_find(j->args.positional[0], err),
                                 .coding = { .bits = j->bits, .sym = j->sym, .group = j->group },
@@ -418,8 +454,9 @@ static bool set_options(shrink_job *j, rg_error *err)
                                 .stop = cli_interrupted };
     if (!one && !j->o.method)
         return false;
-    if (j->heal.text && !on_grid && strcmp(j->args.positional[0], "prune"))
-        return rg_fail(err, RG_E_USAGE, "shrink: --heal goes with prune and qat, not %.20s", j->args.positional[0]);
+    if (j->heal.text && !(one && one->heals))
+        return rg_fail(err, RG_E_USAGE, "shrink: --heal goes with prune, qat, gqa, cla and window, not %.20s",
+                       j->args.positional[0]);
     if (on_grid) {
         j->qat.g_group = j->group_given;
         j->qat.group = j->group;
@@ -473,6 +510,11 @@ static int run(int argc, char **argv)
         { "--ctx", CLI_INT, &j.text.ctx, "N", "ids of a sample (default 512, or what the model takes)", 2, 1 << 20 },
         { "--perplexity", CLI_STRING, &j.text.score, "FILE",
           "text to score before and after (default: the last eighth of the calibration text; none: no scores)" },
+        { "--kv-heads", CLI_INT, &j.kv_heads, "N", "gqa: K/V heads that stay, each the mean of a group", 1, 1 << 16 },
+        { "--share", CLI_INT, &j.share, "N", "cla: layers side by side that read the K/V of the first of them", 2,
+          1024 },
+        { "--window", CLI_INT, &j.window, "N", "window: positions that rows see, their own among them", 1, 1 << 24 },
+        { "--full-every", CLI_INT, &j.full_every, "N", "window: the last of every N layers still sees all", 2, 1024 },
         CLI_QAT_OPTIONS(j.qat),
         CLI_HEAL_OPTIONS(j.heal),
         { "--to", CLI_STRING, &j.to, "KIND",
@@ -487,14 +529,14 @@ static int run(int argc, char **argv)
     if (j.args.n_positional < 3)
         return cli_usage("shrink: METHOD, SRC and DST are needed; see `ridge shrink --help`");
     cli_catch_interrupt();
-    bool ok = set_options(&j, &err) && (is_whole(&j) ? whole(&j, &err) : work(&j, &err));
+    bool ok = set_options(&j, &err) && (whole_method_of(&j) ? whole(&j, &err) : work(&j, &err));
     rg_shrink_report_fini(&j.report);
     calibration_fini(&j.text);
     return ok ? EXIT_DONE : cli_fail(&err);
 }
 
-static const char *const methods[] = { "rtn", "gptq",     "awq",   "smoothquant", "int8",
-                                       "fp8", "outliers", "prune", "sparsity",    NULL };
+static const char *const methods[] = { "rtn",   "gptq",     "awq", "smoothquant", "int8", "fp8",    "outliers",
+                                       "prune", "sparsity", "qat", "gqa",         "cla",  "window", NULL };
 
 const cli_command cli_shrink = {
     .name = "shrink",
@@ -507,7 +549,8 @@ const cli_command cli_shrink = {
     .notes =
         "METHOD: rtn, gptq, awq, smoothquant, int8, fp8; outliers (not smaller: a copy with outliers, to judge\n"
         "methods on); prune (the least important layers, channels, neurons and heads are left out); sparsity (DST is\n"
-        "a file of thresholds, for --sparsity of other commands); qat (trained on the grid of --scheme).  What was "
+        "a file of thresholds, for --sparsity of other commands); qat (trained on the grid of --scheme);\n"
+        "gqa, cla, window (less K/V is kept, to be repaired by --heal).  What was "
         "made of each layer is kept in\n"
         "DST.work until DST is written: the same command goes on from there.",
 };

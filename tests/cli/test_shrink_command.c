@@ -177,6 +177,48 @@ static void what_was_pruned_heals(void **state)
     json_decref(command_json(args));
 }
 
+/* Models that keep less K/V, and what training wins back. */
+static void models_keep_less(void **state)
+{
+    static const struct {
+        const char *method, *name, *key, *value;
+    } cases[] = {
+        { "gqa --kv-heads 1", "gqa", "num_key_value_heads", "1" },
+        { "cla --share 2", "cla", "kv_source_layers", NULL },
+        { "window --window 2", "windowed", "sliding_window", "2" },
+    };
+    char args[2048], path[600];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        const char *space = strchr(cases[i].method, ' ');
+        json_error_t why;
+
+        snprintf(args, sizeof args,
+                 "shrink %.*s tales-1m %s%s --samples 8 --ctx 64 --heal %s --steps 8 --batch 2 --length 64 --no-control "
+                 "--json",
+                 (int)(space - cases[i].method), cases[i].method, test_scratch(cases[i].name), space,
+                 RG_SOURCE_DIR "/models/calibration.txt");
+        json_t *j = command_json(args);
+        const json_t *heal = json_object_get(j, "heal");
+        assert_true(number(heal, "ppl_damaged") > number(j, "ppl_before"));
+        assert_true(number(j, "ppl_after") < number(heal, "ppl_damaged"));
+        json_decref(j);
+        snprintf(path, sizeof path, "%s/config.json", test_scratch(cases[i].name));
+        json_t *config = json_load_file(path, 0, &why);
+        assert_non_null(json_object_get(config, cases[i].key));
+        if (cases[i].value)
+            assert_int_equal(json_integer_value(json_object_get(config, cases[i].key)), cases[i].value[0] - '0');
+        json_decref(config);
+        snprintf(args, sizeof args, "run %s -p Once -n 2 --temperature 0 --json", test_scratch(cases[i].name));
+        json_decref(command_json(args));
+    }
+    command_refuses("shrink gqa tales-1m nowhere", 2, "--kv-heads");
+    command_refuses("shrink gqa tales-1m nowhere --kv-heads 3", 2, "K/V heads");
+    snprintf(args, sizeof args, "shrink window " RG_TEST_DATA "/qwen2 %s --window 4", test_scratch("nowhere"));
+    command_refuses(args, 1, "");
+}
+
 /* Trained on a grid, and stored on it: GGUF's own types, and codes with trained scales and zeros. */
 static void models_are_trained_on_a_grid(void **state)
 {
@@ -218,6 +260,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_study_goes_on),               cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(what_was_pruned_heals),
         cmocka_unit_test(models_are_trained_on_a_grid),
+        cmocka_unit_test(models_keep_less),
     };
 
     test_init(argc, argv);
