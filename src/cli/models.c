@@ -78,6 +78,7 @@ static void look_at_model(cli_model *m, const rg_checkpoint *ckpt, const rg_mode
     snprintf(m->architecture, sizeof m->architecture, "%s",
              c->arch->gguf_name ? c->arch->gguf_name : rg_config_name(c));
     snprintf(m->type, sizeof m->type, "%s", rg_weights_commonest_type(&model->weights));
+    m->is_gguf = rg_checkpoint_kind(ckpt) != RG_CKPT_HF;
     m->context = c->max_seq_len;
     m->vocab_size = c->vocab_size;
     m->n_layers = c->n_layers;

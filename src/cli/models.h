@@ -11,6 +11,7 @@ typedef struct cli_model {
     rg_library_model found;
     char problem[512]; /* why it cannot be used; "": it can, and the following are known */
     char architecture[64], type[32], license[64];
+    bool is_gguf;
     uint64_t parameters;
     int context, vocab_size, n_layers, dim, n_experts;
     const char *ability[CLI_MOST_ABILITIES]; /* in the words of Ollama's API, and rerank */

@@ -387,7 +387,8 @@ static size_t default_memory(void)
 
 static bool serve_several(serve_options *o, rg_error *err)
 {
-    const rg_server_models models = { .open = open_listed, .arg = o, .keep_alive_s = (double)o->keep_alive_s };
+    const rg_server_models models = { .open = open_listed, .look = cli_served_look, .arg = o,
+                                       .keep_alive_s = (double)o->keep_alive_s };
 
     o->memory = o->memory ? o->memory : default_memory();
     o->host = rg_host_open(&(rg_host_options){ .n_threads = o->args.common.threads, .memory_bytes = o->memory }, err);

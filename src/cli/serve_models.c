@@ -1,10 +1,12 @@
 /* serve_models.c -- see serve_models.h. */
 #include "cli/serve_models.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "cli/models.h"
 #include "library/library.h"
 
 static bool grow(cli_served *v)
@@ -75,4 +77,22 @@ void cli_served_fini(cli_served *v)
     }
     rg_free(v->names);
     rg_free(v->paths);
+}
+
+bool cli_served_look(void *arg, const char *path, rg_model_facts *out)
+{
+    cli_model m = { 0 };
+
+    (void)arg;
+    snprintf(m.found.path, sizeof m.found.path, "%s", path);
+    cli_model_look(&m);
+    if (!m.problem[0]) {
+        *out = (rg_model_facts){ .is_gguf = m.is_gguf, .has_template = m.template_text, .n_parameters = m.parameters,
+                                 .context = m.context, .vocab_size = m.vocab_size, .n_abilities = m.n_abilities };
+        snprintf(out->family, sizeof out->family, "%s", m.architecture);
+        snprintf(out->weight_type, sizeof out->weight_type, "%s", m.type);
+        memcpy(out->abilities, m.ability, (size_t)m.n_abilities * sizeof *m.ability);
+    }
+    cli_model_fini(&m);
+    return !m.problem[0];
 }

@@ -3,6 +3,7 @@
 #define RG_CLI_SERVE_MODELS_H
 
 #include "base/error.h"
+#include "server/server.h"
 
 typedef struct cli_served {
     const char *folder;  /* NULL: one model is served */
@@ -15,5 +16,7 @@ typedef struct cli_served {
  * *err: the folder cannot be read, or has no model. */
 bool cli_served_read(cli_served *v, const char *first, const char *first_name, rg_error *err);
 void cli_served_fini(cli_served *v);
+/* rg_server_models.look: what `ridge show` says of the model at this path. */
+bool cli_served_look(void *arg, const char *path, rg_model_facts *out);
 
 #endif

@@ -25,3 +25,11 @@ void rg_write_abilities(rg_buf *b, const rg_server *s)
             rg_out_text(b, NULL, all[i].word);
     rg_out_close(b, ']');
 }
+
+void rg_write_likely_abilities(rg_buf *b, const rg_model_facts *f)
+{
+    rg_out_open(b, "capabilities", '[');
+    for (int i = 0; i < f->n_abilities; i++)
+        rg_out_text(b, NULL, f->abilities[i]);
+    rg_out_close(b, ']');
+}

@@ -22,11 +22,32 @@ static void write_facts(rg_buf *b, const rg_server *s)
     rg_out_close(b, '}');
 }
 
+/* What is known of a model that is not open. */
+static void write_likely_facts(rg_buf *b, const rg_server *s)
+{
+    const rg_model_facts *f = rg_models_facts(s);
+    int64_t modified_s;
+
+    if (f) {
+        rg_write_likely_abilities(b, f);
+        rg_out_int(b, "max_model_len", f->context);
+    }
+    rg_out_open(b, "meta", '{');
+    if (f) {
+        rg_out_text(b, "architecture", f->family);
+        rg_out_int(b, "n_params", (int64_t)f->n_parameters);
+        rg_out_int(b, "n_vocab", f->vocab_size);
+        rg_out_int(b, "n_ctx", f->context);
+    }
+    rg_out_int(b, "size", (int64_t)rg_models_stored(s, &modified_s));
+    if (f)
+        rg_out_bool(b, "chat_template", f->has_template);
+    rg_out_close(b, '}');
+}
+
 /* adapter NULL: the model itself.  open: it is held. */
 static void write_model(rg_buf *b, const rg_server *s, const char *adapter, bool open)
 {
-    int64_t modified_s;
-
     rg_out_open(b, NULL, '{');
     rg_out_text(b, "id", adapter ? adapter : s->o.model);
     rg_out_text(b, "object", "model");
@@ -36,13 +57,10 @@ static void write_model(rg_buf *b, const rg_server *s, const char *adapter, bool
         rg_out_text(b, "parent", s->o.model);
     if (s->models)
         rg_out_bool(b, "loaded", open);
-    if (open) {
+    if (open)
         write_facts(b, s);
-    } else {
-        rg_out_open(b, "meta", '{');
-        rg_out_int(b, "size", (int64_t)rg_models_stored(s, &modified_s));
-        rg_out_close(b, '}');
-    }
+    else
+        write_likely_facts(b, s);
     rg_out_close(b, '}');
 }
 

@@ -40,20 +40,23 @@ static void write_upper(rg_buf *b, const char *key, const char *s)
     rg_out_text(b, key, text);
 }
 
-static void write_details(rg_buf *b, const rg_server *s)
+static void write_facts(rg_buf *b, bool is_gguf, const char *family, uint64_t n_parameters, const char *weight_type)
 {
-    const rg_card *card = &s->card;
-
     rg_out_open(b, "details", '{');
     rg_out_text(b, "parent_model", "");
-    rg_out_text(b, "format", card->is_gguf ? "gguf" : "safetensors");
-    rg_out_text(b, "family", card->family);
+    rg_out_text(b, "format", is_gguf ? "gguf" : "safetensors");
+    rg_out_text(b, "family", family);
     rg_out_open(b, "families", '[');
-    rg_out_text(b, NULL, card->family);
+    rg_out_text(b, NULL, family);
     rg_out_close(b, ']');
-    write_size(b, "parameter_size", (double)s->info.n_parameters);
-    write_upper(b, "quantization_level", card->weight_type);
+    write_size(b, "parameter_size", (double)n_parameters);
+    write_upper(b, "quantization_level", weight_type);
     rg_out_close(b, '}');
+}
+
+static void write_details(rg_buf *b, const rg_server *s)
+{
+    write_facts(b, s->card.is_gguf, s->card.family, s->info.n_parameters, s->card.weight_type);
 }
 
 /* A name for the files as they are now: it changes when they do. */
@@ -99,6 +102,7 @@ static void write_model(rg_buf *b, rg_server *s, const char *name, bool running)
 static void write_closed(rg_buf *b, const rg_server *s)
 {
     int64_t modified_s, bytes = (int64_t)rg_models_stored(s, &modified_s);
+    const rg_model_facts *f = rg_models_facts(s);
 
     rg_out_open(b, NULL, '{');
     rg_ollama_write_name(b, "name", s->o.model);
@@ -106,8 +110,13 @@ static void write_closed(rg_buf *b, const rg_server *s)
     rg_ollama_write_time(b, "modified_at", modified_s);
     rg_out_int(b, "size", bytes);
     rg_out_text(b, "digest", "");
-    rg_out_open(b, "details", '{');
-    rg_out_close(b, '}');
+    if (f) {
+        write_facts(b, f->is_gguf, f->family, f->n_parameters, f->weight_type);
+        rg_write_likely_abilities(b, f);
+    } else {
+        rg_out_open(b, "details", '{');
+        rg_out_close(b, '}');
+    }
     rg_out_close(b, '}');
 }
 

@@ -26,6 +26,8 @@ struct rg_model_slot {
     char *path;
     uint64_t stored_bytes; /* of its files, */
     int64_t modified_s;    /*   and the latest time of them */
+    rg_model_facts facts;  /* if known */
+    bool known;
     bool is_open, leaves; /* leaves: it takes nothing new, and is closed as soon as it answers nothing */
     int n_users;          /* who hold it, beside the calls of its pump */
     double keep_s;
@@ -117,6 +119,11 @@ uint64_t rg_models_stored(const rg_server *s, int64_t *modified_s)
     return s->slot->stored_bytes;
 }
 
+const rg_model_facts *rg_models_facts(const rg_server *s)
+{
+    return s->slot->known ? &s->slot->facts : NULL;
+}
+
 int64_t rg_models_expire_s(rg_server *s)
 {
     int64_t at = 0;
@@ -146,6 +153,7 @@ bool rg_models_add(rg_models *m, const char *name, const char *path, rg_error *e
     }
     *slot = (struct rg_model_slot){ .path = copy, .keep_s = m->o.keep_alive_s, .end = &slot->waiting };
     look_at_files(slot);
+    slot->known = m->o.look && m->o.look(m->o.arg, path, &slot->facts);
     s->slot = slot;
     m->all[m->n++] = s;
     return true;

@@ -27,6 +27,8 @@ void rg_models_answer(rg_models *m, rg_exchange *x);
 rg_server *rg_models_nth(rg_models *m, int i);
 /* What its files take, in bytes, and when they were changed last. */
 uint64_t rg_models_stored(const rg_server *s, int64_t *modified_s);
+/* What its files say; NULL: nothing. */
+const rg_model_facts *rg_models_facts(const rg_server *s);
 /* When it will be closed if nobody asks for it, in seconds of the wall clock; 0: never. */
 int64_t rg_models_expire_s(rg_server *s);
 

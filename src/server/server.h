@@ -70,12 +70,25 @@ void rg_server_sampling(rg_server *s, const rg_sampling *p, bool fixed_seed);
 /* Answer from this engine, which outlives the server's close. */
 void rg_server_ready(rg_server *s, rg_engine *engine);
 
+/* What a model's files say of it, for clients that choose among models that are not open. */
+typedef struct rg_model_facts {
+    char family[64], weight_type[32]; /* as in rg_card */
+    bool is_gguf, has_template;       /* has_template: for chats */
+    uint64_t n_parameters;
+    int32_t context, vocab_size;
+    const char *abilities[8];         /* [n_abilities] words that stay, as in abilities.h */
+    int n_abilities;
+} rg_model_facts;
+
 /* Several models: how they are opened, and how long they stay. */
 typedef struct rg_server_models {
     /* By a thread of the server, one at a time: open the model at this path, and tell rg_server_loading(s, ...) how far
      * it is.  RG_E_LIMIT: there is too little memory; it may be asked again when another model was closed.  The engine
      * is the server's, which closes it. */
     rg_engine *(*open)(void *arg, const char *path, rg_server *s, rg_error *err);
+    /* Look into the files at this path, once, before the model is served.  False: they tell nothing.  NULL: none is
+     * looked into. */
+    bool (*look)(void *arg, const char *path, rg_model_facts *out);
     void *arg;
     double keep_alive_s; /* a model that has answered nothing for so long is closed; below 0: it stays */
 } rg_server_models;

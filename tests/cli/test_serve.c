@@ -376,7 +376,15 @@ static void a_folder_of_models_is_served(void **state)
         char *at = strstr(r.body, want);
         assert_non_null(at);
         assert_null(strstr(at + 1, want));
+        at = strstr(at, "\"loaded\":false"); /* what it can do is told before it is opened */
+        assert_non_null(at);
+        assert_memory_equal(at, "\"loaded\":false,\"capabilities\":[\"completion\"]", 44);
     }
+    assert_non_null(strstr(r.body, "\"chat_template\":true"));
+    test_reply_free(&r);
+    r = test_web_ask(p.port, "GET", "/api/tags", NULL, NULL);
+    assert_non_null(strstr(r.body, "\"parameter_size\":\"7."));
+    assert_non_null(strstr(r.body, "\"capabilities\":[\"completion\"]"));
     test_reply_free(&r);
     for (size_t i = 0; i < RG_LEN(names); i++) {
         snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"Once\",\"max_tokens\":3}", names[i]);

@@ -36,6 +36,15 @@ static rg_engine *open_one(void *arg, const char *path, rg_server *s, rg_error *
     return rg_open(path, &o, err);
 }
 
+/* Files of which only bert's tell something. */
+static bool look(void *arg, const char *path, rg_model_facts *out)
+{
+    (void)arg;
+    *out = (rg_model_facts){ .family = "bert", .weight_type = "f32", .n_parameters = 12345, .context = 77,
+                             .vocab_size = 99, .abilities = { "embedding", "rerank" }, .n_abilities = 2 };
+    return strstr(path, "/bert") != NULL;
+}
+
 static void start(world *w, uint64_t memory_bytes, size_t kv_bytes, double keep_alive_s)
 {
     rg_server_options o = test_server_options();
@@ -52,7 +61,7 @@ static void start(world *w, uint64_t memory_bytes, size_t kv_bytes, double keep_
         snprintf(path_text[i], sizeof path_text[i], "%s/%s", RG_SOURCE_DIR, folders[i]);
         paths[i] = path_text[i];
     }
-    assert_ok(rg_server_serve_models(w->s, &(rg_server_models){ open_one, w, keep_alive_s }, names, paths,
+    assert_ok(rg_server_serve_models(w->s, &(rg_server_models){ open_one, look, w, keep_alive_s }, names, paths,
                                      RG_LEN(names), &err), err);
 }
 
@@ -307,6 +316,40 @@ static void steps_and_status_are_of_one_model(void **state)
     stop(&w);
 }
 
+/* What can be known of a model that is not open is told; once it is open, its own facts. */
+static void files_tell_what_a_model_can_do(void **state)
+{
+    world w;
+
+    (void)state;
+    start(&w, 0, (size_t)8 << 20, -1);
+    json_t *v = get(w.port, "/v1/models/bert");
+    assert_string_equal(test_json_text(v, "capabilities.1"), "rerank");
+    assert_int_equal(json_integer_value(test_json_at(v, "max_model_len")), 77);
+    assert_int_equal(json_integer_value(test_json_at(v, "meta.n_params")), 12345);
+    assert_true(json_is_false(test_json_at(v, "loaded")) && json_is_false(test_json_at(v, "meta.chat_template")));
+    json_decref(v);
+    v = get(w.port, "/v1/models/llama");
+    assert_null(test_json_at(v, "capabilities"));
+    assert_true(json_integer_value(test_json_at(v, "meta.size")) > 0);
+    json_decref(v);
+    v = get(w.port, "/api/tags");
+    for (size_t i = 0; i < RG_LEN(names); i++) { /* in the order of the list */
+        const json_t *one = json_array_get(test_json_at(v, "models"), i);
+        assert_int_equal(test_json_at(one, "capabilities") != NULL, !strcmp(names[i], "bert"));
+        assert_int_equal(test_json_at(one, "details.family") != NULL, !strcmp(names[i], "bert"));
+    }
+    json_decref(v);
+    assert_int_equal(atomic_load(&w.n_opened), 0);
+    test_reply r = ask(w.port, 3, 0);
+    test_reply_free(&r);
+    v = get(w.port, "/v1/models/bert");
+    assert_true(json_is_true(test_json_at(v, "loaded")));
+    assert_int_not_equal(json_integer_value(test_json_at(v, "meta.n_params")), 12345);
+    json_decref(v);
+    stop(&w);
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     static const char *const bad[] = { "{\"model\":\"nobody\",\"prompt\":[1]}", "{\"model\":\"llam\",\"prompt\":[1]}" };
@@ -370,6 +413,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_nobody_asks_for_is_closed),
         cmocka_unit_test(clients_say_how_long),
         cmocka_unit_test(steps_and_status_are_of_one_model),
+        cmocka_unit_test(files_tell_what_a_model_can_do),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
 
