@@ -343,7 +343,7 @@ float *test_embedded(const rg_model *m, const int32_t *ids, int32_t n)
     for (int32_t i = 0; i < n; i++) {
         float *row = rows + (size_t)i * (size_t)table->cols;
 
-        rg_unpack_row(rg_packed_of(table->placed), 0, ids[i], row);
+        table->placed->owner->weight_get(table->placed, 0, ids[i], row);
         for (int64_t k = 0; k < table->cols && scale != 1; k++)
             row[k] *= scale;
     }
