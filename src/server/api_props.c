@@ -41,6 +41,7 @@ void rg_api_props(rg_server *s, rg_exchange *x)
     write_modalities(&out);
     rg_write_abilities(&out, s);
     rg_out_text(&out, "chat_template", s->card.chat_template);
+    rg_out_text(&out, "tool_format", s->use.talk->name);
     write_special(&out, s, "bos_token", s->info.bos_id);
     write_special(&out, s, "eos_token", s->info.n_eos ? s->info.eos_ids[0] : -1);
     rg_out_text(&out, "build_info", "ridge " RG_VERSION);

@@ -347,7 +347,7 @@ const rg_talk rg_talks[] = {
 
     { .name = "command_r_plus",
       .aliases = " command-r command-r-plus command_r ",
-      .signs = { "Action: ```json", "Action:```json" },
+      .signs = { "Action: ```json", "Action:```json", "Write 'Action:' followed by" },
       .forms = { { .open = "Action: ```json\n",
                    .close = "```",
                    .way = RG_CALL_OBJECT,
