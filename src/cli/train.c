@@ -3,6 +3,7 @@
 
 #include "cli/training.h"
 #include "train/lora.h"
+#include "train/medusa.h"
 
 extern const cli_command cli_train;
 
@@ -12,6 +13,9 @@ typedef struct job {
     int32_t lora;
     float lora_alpha;
     rg_lora *deltas;
+    int32_t n_heads;
+    float head_weight;
+    rg_medusa *heads; /* trained in place of the model */
 } job;
 
 static bool make_deltas(job *j, rg_error *err)
@@ -40,27 +44,52 @@ static bool report(const job *j, rg_error *err)
     return cli_json_print(out) || rg_fail(err, RG_E_IO, "train: standard output cannot be written");
 }
 
+static bool make_heads(job *j, rg_error *err)
+{
+    if (!j->n_heads)
+        return true;
+    if (j->lora || j->t.from_scratch)
+        return rg_fail(err, RG_E_USAGE, "train: --medusa trains heads of a model that stays as it is: not with %s",
+                       j->lora ? "--lora" : "a new model");
+    j->heads = rg_medusa_new(j->t.masters, j->n_heads, (double)j->head_weight, err);
+    return j->heads;
+}
+
+static bool write_out(const job *j, rg_error *err)
+{
+    if (j->deltas)
+        return rg_lora_write(j->deltas, j->t.out, j->t.path, err);
+    if (j->heads)
+        return rg_medusa_write(j->heads, j->t.out, j->t.path, j->t.as, err);
+    return cli_training_write(&j->t, err);
+}
+
 static bool work(job *j, rg_error *err)
 {
     rg_stand_in deltas;
+    rg_objective heads;
 
-    if (!cli_training_open(&j->t, err) || !make_deltas(j, err) || !cli_training_feed(&j->t, err))
+    if (!cli_training_open(&j->t, err) || !make_deltas(j, err) || !make_heads(j, err) || !cli_training_feed(&j->t, err))
         return false;
     if (j->deltas)
         deltas = rg_lora_stand_in(j->deltas);
-    return cli_training_begin(&j->t, j->deltas ? &deltas : NULL, NULL, err) && cli_training_run(&j->t, err) &&
-           (j->deltas ? rg_lora_write(j->deltas, j->t.out, j->t.path, err) : cli_training_write(&j->t, err)) &&
-           cli_training_picture(&j->t, err) && report(j, err);
+    if (j->heads)
+        heads = rg_medusa_objective(j->heads);
+    return cli_training_begin(&j->t, j->deltas ? &deltas : NULL, j->heads ? &heads : NULL, err) &&
+           cli_training_run(&j->t, err) && write_out(j, err) && cli_training_picture(&j->t, err) && report(j, err);
 }
 
 static int run(int argc, char **argv)
 {
-    static job j = { .t = { .save = CLI_TRAINING_SAVE } };
+    static job j = { .t = { .save = CLI_TRAINING_SAVE }, .head_weight = 0.8f };
     const cli_option options[] = {
         CLI_TRAINING_OPTIONS(j.t),
         { "--lora", CLI_INT, &j.lora, "RANK", "train low-rank deltas; DIR becomes a PEFT folder", 1, 1024 },
         { "--lora-alpha", CLI_FLOAT, &j.lora_alpha, "X", "their scale times the rank (default: twice the rank)", 0,
           1e6 },
+        { "--medusa", CLI_INT, &j.n_heads, "N", "train N Medusa heads of the model, for --draft medusa:DIR", 1, 16 },
+        { "--head-weight", CLI_FLOAT, &j.head_weight, "X", "medusa: how much each head counts beside the one before",
+          0.01, 10 },
         { NULL },
     };
     rg_error err = { 0 };
@@ -74,6 +103,7 @@ static int run(int argc, char **argv)
     j.t.args = &j.args;
     bool ok = work(&j, &err);
     rg_lora_free(j.deltas);
+    rg_medusa_free(j.heads);
     cli_training_close(&j.t);
     return ok ? EXIT_DONE : cli_fail(&err);
 }

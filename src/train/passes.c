@@ -31,8 +31,9 @@ typedef struct job {
     int first, n; /* HEAD: rows */
     bool keep;    /* what comes out is wanted */
     rg_tape *tape;
-    bool taped;       /* it is on, and will be walked back */
-    const rg_mat *to; /* HEAD: where logits go */
+    bool taped;           /* it is on, and will be walked back */
+    const rg_mat *to;     /* HEAD: where logits go, or */
+    const rg_mat *hidden; /* what they are made of; NULL: one of the two is not wanted */
 } job;
 
 struct rg_passes {
@@ -168,6 +169,10 @@ static void head_text(const job *j, rg_fwd *f)
     }
     logits = rg_model_logits(p->model, f, x);
     if (!computes)
+        return;
+    if (j->hidden) /* x was normed in place */
+        rg_act_fetch(f, x, take_row, (void *)(uintptr_t)j->hidden);
+    if (!j->to)
         return;
     rg_act_fetch(f, logits, take_row, (void *)(uintptr_t)j->to);
     if (f->thread == 0)
@@ -530,6 +535,27 @@ void rg_passes_logits(rg_passes *p, int64_t first, const rg_mat *to)
 
         run_head(p, (int)(first - p->first) + i, false, &block);
     }
+}
+
+bool rg_passes_hidden(rg_passes *p, int64_t first, const rg_mat *to, rg_error *err)
+{
+    if (p->carry[0].cols != p->model->config.dim)
+        return rg_fail(err, RG_E_UNSUPPORTED,
+                       "the model's layers are %d wide and its head %d: heads like this one are "
+                       "not trained on it",
+                       p->carry[0].cols, p->model->config.dim);
+    rg_tape_reset(p->tape, false);
+    for (int i = 0; i < to->rows; i += HEAD_ROWS) {
+        const rg_mat block = rows_of(to, i, to->rows - i < HEAD_ROWS ? to->rows - i : HEAD_ROWS);
+
+        step(p, &(job){ .p = p,
+                        .part = HEAD,
+                        .first = (int)(first - p->first) + i,
+                        .n = block.rows,
+                        .tape = p->tape,
+                        .hidden = &block });
+    }
+    return true;
 }
 
 const rg_mat *rg_passes_output(const rg_passes *p, int layer)

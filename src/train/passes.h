@@ -91,6 +91,9 @@ bool rg_passes_enter(rg_passes *p, const rg_texts *t, int64_t position, int64_t 
                      rg_error *err) RG_MUST_CHECK;
 /* Logits of to->rows positions from number `first` of the batch on, all of the piece; to [rows, vocab_size]. */
 void rg_passes_logits(rg_passes *p, int64_t first, const rg_mat *to);
+/* What enters the head, after the final norm: to [rows, dim].  False and *err: the model's layers are of another width
+ * than its head. */
+bool rg_passes_hidden(rg_passes *p, int64_t first, const rg_mat *to, rg_error *err) RG_MUST_CHECK;
 /* What a layer gave, [n, dim], -1: the embedding; valid as long as the piece. */
 const rg_mat *rg_passes_output(const rg_passes *p, int layer);
 

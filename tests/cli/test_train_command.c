@@ -135,6 +135,24 @@ static void a_student_learns(void **state)
     assert_int_equal(command_run(args), 0);
 }
 
+/* Heads of the shipped model, which draft for it afterwards; texts are those without them. */
+static void heads_are_trained_and_draft(void **state)
+{
+    char out[512], args[1600], text[2][600] = { "" };
+
+    (void)state;
+    snprintf(out, sizeof out, "%s", test_scratch("medusa"));
+    run("train " MODEL " --data " DATA " " SMALL " --medusa 3 --type bf16 -o %s", out, out);
+    for (int i = 0; i < 2; i++) {
+        snprintf(args, sizeof args, "run " MODEL " -p \"Once upon a time\" -n 16 --temperature 0 --quiet --draft %s%s",
+                 i ? "medusa:" : "none", i ? out : "");
+        assert_int_equal(command_run(args), 0);
+        snprintf(text[i], sizeof text[i], "%s", command_out);
+    }
+    assert_string_equal(text[0], text[1]);
+    command_refuses("train " MODEL " --data " DATA " -o nowhere --medusa 2 --lora 4", 2, "--medusa");
+}
+
 static void what_cannot_be_trained_is_refused(void **state)
 {
     (void)state;
@@ -158,6 +176,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(json_has_every_step),
         cmocka_unit_test(a_vocabulary_and_a_model_from_scratch),
         cmocka_unit_test(a_student_learns),
+        cmocka_unit_test(heads_are_trained_and_draft),
         cmocka_unit_test(what_cannot_be_trained_is_refused),
     };
 
