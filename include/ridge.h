@@ -280,6 +280,16 @@ typedef struct rg_given_rows {
                           *   SHA-256 of the rows */
 } rg_given_rows;
 
+/* A budget for the reasoning that a model writes before its answer: the ids that end it are forced where it is used up.
+ * Not for beams and diffusion models. */
+typedef struct rg_thinking {
+    const int32_t *end;    /* [n_end] ids that end the reasoning, at most 64; copied.  n_end 0: there is no budget */
+    int32_t n_end;
+    const int32_t *start;  /* [n_start] ids that begin it, likewise; n_start 0: the answer begins within it */
+    int32_t n_start;
+    int32_t budget;        /* ids of the reasoning, without these marks */
+} rg_thinking;
+
 typedef struct rg_params {
     const int32_t *prompt; /* ids, copied by rg_submit; -1 at each position of given rows */
     int32_t n_prompt;      /* >= 1 */
@@ -298,6 +308,10 @@ typedef struct rg_params {
     int32_t n_stop_ids;
     rg_grammar *grammar;     /* what the answer must be; NULL: anything.  The request holds a reference to it */
     bool show_marks;         /* special tokens that rg_engine_show names show their text in the answer; others never */
+    rg_thinking thinking;
+    const int32_t *predicted; /* [n_predicted] ids that the answer is expected to be mostly made of, copied: drafts for
+                              *   it, where the engine drafts.  They change no answer */
+    int32_t n_predicted;
     const char *adapter;     /* the name of one of rg_options.adapters; NULL: the model alone */
     const char *tenant;      /* who asks; NULL: no tenant.  All of these count as one.  Tenants that wait or run share
                               *   sequences, memory and rows, and a tenant that has more than its share gives way.  A
@@ -390,6 +404,9 @@ typedef struct rg_options {
     bool share_prefixes;    /* every tenant finds every cached prefix */
     bool static_batching;   /* no request begins until all that run have finished: for comparing */
     bool no_prefix_cache;
+    const char *preempt;    /* what becomes of the state of a request that gives way to another: NULL or "auto": what is
+                             *   expected to be quicker later; "swap": it is copied into other memory; "recompute": it
+                             *   is dropped, and computed again.  Answers are the same */
     const char *pack_cache; /* folder in which packed weights are kept, so that the next opening only reads them; NULL:
                              *   they are not kept */
     const char *draft;      /* how to guess ids ahead, for the model to check several in one step: NULL or "none": not
@@ -496,6 +513,8 @@ enum { RG_DRAFT_PLACES = 127 }; /* the most ids of a draft */
 /* What the engine has done since it was opened. */
 typedef struct rg_stats {
     uint64_t n_steps, n_rows, n_preempted, n_cached_rows;
+    uint64_t n_swapped, n_recomputed; /* states of preempted sequences that were copied out, and that were dropped */
+    uint64_t n_updates;      /* of its weights (rg_engine_update_weights) */
     uint64_t n_prompt_rows;  /* prompt ids of admitted requests, cached ones included */
     uint64_t n_output;       /* ids generated */
     uint64_t n_drafts, n_draft_rows, n_draft_accepted; /* drafts that were checked, their ids, and those accepted, */
@@ -559,6 +578,12 @@ RG_API int32_t rg_engine_retry_after(const rg_engine *engine);
 
 /* True if a request of this tenant (NULL: of no tenant) would be accepted now.  Takes no lock. */
 RG_API bool rg_engine_has_room(const rg_engine *engine, const char *tenant);
+
+/* Replace the weights by those of the checkpoint at path, of the same architecture, settings, shapes and types: the
+ * next step of a training, for example.  Waits: requests that are there end first, by the old weights, and later ones
+ * begin by the new ones, so that no answer has both; cached prefixes are dropped.  Both sets are in memory for that
+ * time.  By one thread at a time.  False and *err: the old weights stay. */
+RG_API bool rg_engine_update_weights(rg_engine *engine, const char *path, rg_error *err);
 
 /* Asserts that requests, sequences, blocks and the prefix index agree.  Waits for the end of the step. */
 RG_API void rg_engine_check(rg_engine *engine);
@@ -698,6 +723,7 @@ typedef struct rg_usage {
     int32_t n_preempted;
     int32_t n_steps;      /* steps that generated ids, */
     int32_t n_drafted, n_accepted; /*   in which so many ids of drafts were checked and accepted */
+    int32_t n_predicted_accepted;  /*   of these, ids of rg_params.predicted */
     rg_uncached uncached; /* why not more of the prompt was found */
     /* Of a beam search, after each of its steps: blocks of state that its beams held, and as many as they would have
      * held without sharing; and over the whole search, blocks copied because a beam that shared one wrote into it. */

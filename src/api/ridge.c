@@ -28,6 +28,7 @@
 #include "engine/work/prompt_logprobs.h"
 #include "grammar/cache.h"
 #include "measure/profile.h"
+#include "model/exchange.h"
 #include "model/model.h"
 #include "model/sparsity.h"
 #include "text/chat.h"
@@ -71,6 +72,7 @@ struct rg_engine {
     bool exact, llm_int8; /* recipe */
     int n_threads, max_seq_len;
     uint64_t state_bytes;
+    bool has_copies, has_sparsity; /* weights on several nodes; thresholds that are of the weights */
 };
 
 rg_sampling rg_sampling_default(void)
@@ -201,6 +203,17 @@ static void keep_corrections(const rg_engine *e)
         rg_log(RG_LOG_INFO, "the profile of this machine is not corrected: %s", err.text);
 }
 
+static bool choose_preempt(const rg_options *o, rg_preempt *how, rg_error *err)
+{
+    static const char *const words[] = { [RG_PREEMPT_AUTO] = "auto", [RG_PREEMPT_RECOMPUTE] = "recompute",
+                                         [RG_PREEMPT_SWAP] = "swap" };
+
+    for (size_t i = 0; i < RG_LEN(words); i++)
+        if (!strcasecmp(o->preempt ? o->preempt : "auto", words[i]))
+            return *how = (rg_preempt)i, true;
+    return rg_fail(err, RG_E_USAGE, "preempt '%.20s' is not one of swap, recompute, auto", o->preempt);
+}
+
 static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_rows, rg_error *err)
 {
     double product_ops_s = rg_roofs_peak(&e->roofs, e->runner->facts.type, e->exact);
@@ -215,6 +228,8 @@ static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_r
                              .adapt_drafts = e->drafts.is_auto && e->drafts.verify == RG_VERIFY_COUPLED,
                              .roofs = { e->roofs.read_bytes_s, product_ops_s, e->roofs.f32_ops_s } };
 
+    if (!choose_preempt(o, &loop.preempt, err))
+        return false;
     e->loop = rg_loop_new(e->runner, &loop, err);
     return e->loop && rg_host_add(e->hosted.host, e->loop, err);
 }
@@ -273,6 +288,10 @@ static int rows_of_prompt(const rg_engine *e, int least)
 
 static bool check_sizes(const rg_options *o, rg_error *err)
 {
+    rg_preempt how;
+
+    if (!choose_preempt(o, &how, err))
+        return false;
     if (o->max_seqs < 0 || o->max_seqs > MOST_ROWS)
         return rg_fail(err, RG_E_USAGE, "max_seqs is %d: want 0 to %d", (int)o->max_seqs, MOST_ROWS);
     if (o->max_batch_rows < 0 || o->max_batch_rows > MOST_ROWS)
@@ -297,6 +316,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     int max_seqs = o->max_seqs > 0 ? o->max_seqs : 64, max_rows = o->max_batch_rows > 0 ? o->max_batch_rows : 512;
 
     e->max_seqs = max_seqs;
+    e->has_copies = o->numa_copies;
+    e->has_sparsity = o->sparsity != NULL;
     e->max_seq_len = c->max_seq_len;
     if (o->max_seq_len > 0 && o->max_seq_len < e->max_seq_len)
         e->max_seq_len = o->max_seq_len;
@@ -374,6 +395,51 @@ void rg_close(rg_engine *e)
     rg_tokenizer_close(e->tokenizer);
     rg_model_close(e->model);
     rg_free(e);
+}
+
+typedef struct update {
+    rg_engine *engine;
+    rg_model *with;
+} update;
+
+static void exchange(void *arg)
+{
+    update *u = arg;
+
+    rg_model_exchange(u->engine->model, u->with);
+}
+
+static bool may_update(const rg_engine *e, rg_error *err)
+{
+    if (e->drafts.model)
+        return rg_fail(err, RG_E_UNSUPPORTED, "a model drafts for this one, and it would go on with the old weights: "
+                       "open the engine with --draft none, suffix, ngram, lookahead or jacobi to replace its weights");
+    if (e->has_copies)
+        return rg_fail(err, RG_E_UNSUPPORTED, "the weights have copies on other NUMA nodes, and are not replaced");
+    if (e->has_sparsity)
+        return rg_fail(err, RG_E_UNSUPPORTED, "inputs below thresholds count as zero, and these are of the old "
+                       "weights");
+    return true;
+}
+
+bool rg_engine_update_weights(rg_engine *e, const char *path, rg_error *err)
+{
+    rg_checkpoint *ckpt = may_update(e, err) ? rg_checkpoint_open(path, RG_CKPT_DEFAULT, err) : NULL;
+    const rg_model_options o = { .kv_type = rg_kv_name(e->model->kv_type), .n_threads = e->n_threads,
+                                 .backend = e->backend, .max_draft = e->model->state.max_draft };
+    /* First by what the file says of itself, which takes no memory. */
+    rg_model_options look = o;
+    look.declare_only = true;
+    rg_model *declared = ckpt ? rg_model_open(ckpt, &look, err) : NULL;
+    bool ok = declared && rg_model_same_shape(e->model, declared, err);
+    rg_model *with = ok ? rg_model_open(ckpt, &o, err) : NULL;
+
+    rg_model_close(declared);
+    rg_checkpoint_close(ckpt);
+    update u = { e, with };
+    ok = with && rg_model_same_shape(e->model, with, err) && rg_loop_change(e->loop, exchange, &u, err);
+    rg_model_close(with); /* the old weights, or the new ones if they were not taken */
+    return ok;
 }
 
 /* Columns of the embedding: of some models other than those of hidden states. */

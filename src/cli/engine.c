@@ -32,6 +32,7 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
     o.draft = find_draft(v);
     o.max_draft = v->draft_max;
     o.verify = v->verify;
+    o.preempt = v->preempt;
     o.expert_bytes = v->expert_memory;
     o.chat_template = v->chat_template;
     o.adapters = v->loras.item;

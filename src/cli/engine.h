@@ -7,7 +7,7 @@
 typedef struct cli_engine {
     int32_t ctx, max_seqs, draft_max;
     size_t kv_memory, expert_memory;
-    const char *kv_type, *pack_cache, *sparsity, *draft, *verify, *chat_template;
+    const char *kv_type, *pack_cache, *sparsity, *draft, *verify, *chat_template, *preempt;
     cli_loras loras;
     char path[1024]; /* of the model, once it is found */
     char draft_path[1024]; /* of the one that drafts, if one does */
@@ -25,6 +25,8 @@ typedef struct cli_engine {
     { "--draft-max", CLI_INT, &(v).draft_max, "K", "ids guessed at once, at most", 1, RG_DRAFT_PLACES },               \
     { "--verify", CLI_STRING, &(v).verify, "HOW",                                                                      \
       "keep guesses that are coupled to the draw (default: texts as without), by rejection, or typical (lossy)" },     \
+    { "--preempt", CLI_STRING, &(v).preempt, "HOW",                                                                    \
+      "state of requests that give way: swap (copied out), recompute, or auto (what is quicker)" },                    \
     CLI_KV_TYPE_OPTION((v).kv_type, CLI_KV_AS_WEIGHTS)
 
 /* Of commands that hold conversations. */

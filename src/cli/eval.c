@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "cli/eval_tasks.h"
 #include "cli/scoring.h"
 #include "ops/watch/watch.h"
 
@@ -16,7 +17,9 @@ extern const cli_command cli_eval;
 typedef struct job {
     cli_args args;
     const char *file, *kv_type, *activations, *sparsity;
+    eval_tasks tasks;
     int32_t ctx, stride;
+    bool ctx_given;
     uint64_t first_bytes;
     tool tool;
     rg_act_stats *stats; /* NULL: not asked for */
@@ -147,7 +150,11 @@ static int run(int argc, char **argv)
     static job j = { .ctx = 512 };
     const cli_option options[] = {
         { "--perplexity", CLI_STRING, &j.file, "FILE", "the text to score" },
-        { "--ctx", CLI_INT, &j.ctx, "N", "ids of a window (default 512)", 2, INT32_MAX },
+        { "--tasks", CLI_STRING, &j.tasks.file, "FILE",
+          "questions with right answers, a line of JSON each (scripts/lm-eval-tasks makes them of lm-eval's tasks)" },
+        { "--no-special", CLI_FLAG, &j.tasks.no_special, NULL, "of --tasks: without the tokenizer's own BOS" },
+        { "--ctx", CLI_INT, &j.ctx, "N", "ids of a window (default 512); of --tasks the context", 2, INT32_MAX,
+          &j.ctx_given },
         { "--stride", CLI_INT, &j.stride, "N", "overlapping windows that advance by N ids", 1, INT32_MAX },
         { "--first-bytes", CLI_U64, &j.first_bytes, "N", "only the first N bytes of the text" },
         { "--activations", CLI_STRING, &j.activations, "FILE",
@@ -161,10 +168,14 @@ static int run(int argc, char **argv)
     int status = cli_parse(&j.args, &cli_eval, options, argc, argv);
     if (status >= 0)
         return status;
-    if (!j.file)
-        return cli_usage("eval: --perplexity FILE is needed; see `ridge eval --help`");
+    if (!j.file == !j.tasks.file)
+        return cli_usage("eval: one of --perplexity FILE and --tasks FILE is needed; see `ridge eval --help`");
     cli_catch_interrupt();
-    bool ok = work(&j, &err);
+    j.tasks.args = &j.args;
+    j.tasks.engine.kv_type = j.kv_type;
+    j.tasks.engine.sparsity = j.sparsity;
+    j.tasks.engine.ctx = j.ctx_given ? j.ctx : 0;
+    bool ok = j.tasks.file ? eval_tasks_run(&j.tasks, &err) : work(&j, &err);
     rg_ids_fini(&j.text);
     tool_close(&j.tool);
     rg_act_stats_free(j.stats);
@@ -172,6 +183,7 @@ static int run(int argc, char **argv)
 }
 
 const cli_command cli_eval = {
-    .name = "eval", .arguments = "MODEL --perplexity FILE", .summary = "perplexity of a text", .run = run,
+    .name = "eval", .arguments = "MODEL --perplexity FILE|--tasks FILE",
+    .summary = "perplexity of a text, or answers to questions", .run = run,
     .n_positional = 1, .recipe = "exact",
 };

@@ -214,6 +214,8 @@ static rg_engine *open_engine(serve_options *o, rg_server *s, const char *path, 
     e.progress = tell_progress;
     e.progress_arg = &progress;
     e.host = o->host;
+    if (o->s.allow_updates && !strcmp(o->engine.draft, "auto"))
+        e.draft = "suffix"; /* a model that drafts would go on with the old weights */
     rg_engine *engine = rg_open(path, &e, err);
     if (!engine)
         return NULL;
@@ -504,6 +506,14 @@ static bool choose_models(serve_options *o, rg_library_model *found, rg_error *e
     return true;
 }
 
+static void free_texts(serve_options *o)
+{
+    cli_served_fini(&o->models);
+    rg_free(o->key_text);
+    rg_free(o->cert);
+    rg_free(o->tls_key);
+}
+
 static int run(int argc, char **argv)
 {
     static serve_options o = { .drain_s = 30, .request_s = 3600, .queue_s = 600, .idle_s = 120, .header_s = 15,
@@ -531,6 +541,7 @@ static int run(int argc, char **argv)
         { "--socket-mode", CLI_STRING, &o.socket_mode, "MODE", "permissions of unix:PATH, in octal (default 600)" },
         { "--cors-origin", CLI_STRINGS, &o.cors_origins, "ORIGIN", "web pages of it may ask (repeatable; *: all)" },
         { "--allowed-host", CLI_STRINGS, &o.allowed_hosts, "NAME", "answer to this Host too (repeatable)" },
+        { "--allow-update-weights", CLI_FLAG, &o.s.allow_updates, NULL, "clients may replace the weights" },
         { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
         { "--no-slots", CLI_FLAG, &o.s.no_slots, NULL, "/slots, which tells how busy the server is, is refused" },
         CLI_ENGINE_OPTIONS(o.engine),
@@ -599,10 +610,7 @@ static int run(int argc, char **argv)
         catch_signals();
         ok = o.models.folder ? serve_several(&o, &err) : serve(&o, found.path, &err);
     }
-    cli_served_fini(&o.models);
-    rg_free(o.key_text);
-    rg_free(o.cert);
-    rg_free(o.tls_key);
+    free_texts(&o);
     return ok ? EXIT_DONE : cli_fail(&err);
 }
 

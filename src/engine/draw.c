@@ -234,6 +234,39 @@ static rg_sample_place place_of(const rg_request *r, int sample, const int32_t *
     };
 }
 
+/* The id that ends the reasoning where its budget is used up; -1: the next id may be any. */
+static int32_t forced_id(const rg_draw_place *at)
+{
+    const rg_thinking *t = &at->request->params.thinking;
+    const rg_sample *a = &at->request->samples[at->sample];
+    int32_t ids[RG_THOUGHT_MARK + RG_MAX_DRAFT];
+    rg_thought thought = a->thought;
+    rg_thought_text text = { a->ids, a->n_output, a->n_output };
+
+    if (thought.is_over)
+        return -1;
+    if (at->n_draft) { /* it goes on with the draft */
+        text.n_tail = a->n_output < RG_THOUGHT_MARK ? a->n_output : RG_THOUGHT_MARK;
+        memcpy(ids, a->ids + a->n_output - text.n_tail, (size_t)text.n_tail * sizeof *ids);
+        text.tail = ids;
+    }
+    for (int32_t k = 0; k < at->n_draft; k++) {
+        ids[text.n_tail++] = at->draft[k];
+        text.n++;
+        rg_thought_note(&thought, t, &text);
+    }
+    return rg_thought_forced(&thought, t, &text);
+}
+
+/* Rule out all ids but that one, unless it is ruled out already. */
+static void force(int32_t id, float *logits, int32_t n)
+{
+    if (id < 0 || logits[id] == -INFINITY)
+        return;
+    for (int32_t i = 0; i < n; i++)
+        logits[i] = i == id ? logits[i] : -INFINITY;
+}
+
 /* Rule out what the next id cannot be, by everything that the request says.  True: the grammar has lost its way. */
 static bool rule(thread_scratch *own, const rg_draw_place *at, float *logits, int32_t n, rg_sample_key *key)
 {
@@ -246,6 +279,7 @@ static bool rule(thread_scratch *own, const rg_draw_place *at, float *logits, in
     lost = mask(own, at, logits, n, sampling->ignore_eos ? 0 : r->texts.n_eos, may_end);
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
+    force(forced_id(at), logits, n);
     rg_sample_rules(own->sampler, logits, sampling, &place);
     *key = place.key;
     return lost;

@@ -134,6 +134,10 @@ static void admit(rg_loop *l)
     rg_request *r, *next;
 
     pthread_mutex_lock(&l->lock);
+    if (l->change && !l->closing) { /* they wait until it is made */
+        pthread_mutex_unlock(&l->lock);
+        return;
+    }
     r = l->inbox;
     l->inbox = NULL;
     l->inbox_end = &l->inbox;
@@ -170,6 +174,8 @@ static void publish(rg_loop *l, bool stepped)
     l->n_waiting = rg_scheduler_n_waiting(s);
     l->n_waiting_ids = rg_scheduler_n_waiting_ids(s);
     t->n_preempted = rg_scheduler_n_preempted(s);
+    t->n_swapped = rg_scheduler_n_swapped(s);
+    t->n_recomputed = rg_scheduler_n_recomputed(s);
     t->n_cached_rows = rg_scheduler_n_cached(s);
     t->n_prompt_rows = rg_scheduler_n_prompt_rows(s);
     t->n_running = rg_scheduler_n_running(s);
@@ -259,6 +265,19 @@ void rg_loop_claim(rg_loop *l, bool in_full)
     c->deadline_ns = rg_scheduler_first_deadline(s);
 }
 
+/* No request is left, and those that were submitted wait: what was computed before is not to be found after it. */
+static void make_change(rg_loop *l)
+{
+    l->change(l->change_arg);
+    rg_states_forget(l->member.states);
+    pthread_mutex_lock(&l->lock);
+    l->change = NULL;
+    l->changing = false;
+    l->stats.n_updates++;
+    pthread_cond_broadcast(&l->stepped);
+    pthread_mutex_unlock(&l->lock);
+}
+
 void rg_loop_check_wanted(rg_loop *l)
 {
     if (l->phase != RG_LOOP_BEGINS)
@@ -269,7 +288,11 @@ void rg_loop_check_wanted(rg_loop *l)
         l->check_wanted = false;
         pthread_cond_broadcast(&l->stepped);
     }
+    bool change = l->change && !rg_scheduler_n_running(l->scheduler) && !rg_scheduler_n_waiting(l->scheduler);
+    l->changing = change;
     pthread_mutex_unlock(&l->lock);
+    if (change)
+        make_change(l);
 }
 
 void rg_loop_end(rg_loop *l)

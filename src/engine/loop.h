@@ -31,6 +31,11 @@ int32_t rg_loop_retry_after(rg_loop *l);                         /* as rg_engine
 bool rg_loop_has_room(const rg_loop *l, const char *tenant); /* would rg_loop_submit take a request of this tenant? */
 void rg_loop_check_soon(rg_loop *l); /* rg_loop_check by the host's thread, after this turn; returns when done */
 
+/* Any thread: wait until every request that has joined the queue is over, while later ones are held, then call
+ * change(arg) on the engine's thread, drop cached prefixes, and let the others join.  False and *err: the engine is
+ * closing, and nothing was called.  One at a time. */
+bool rg_loop_change(rg_loop *l, void (*change)(void *arg), void *arg, rg_error *err);
+
 /* For tests: preempt the i-th running request now, by the given way; false if there is none. */
 bool rg_loop_preempt(rg_loop *l, int i, rg_preempt how);
 /* For tests: called before each step is built; may lower the row budget of this step (returns it). */

@@ -119,6 +119,30 @@ void rg_loop_check_soon(rg_loop *l)
     pthread_mutex_unlock(&l->lock);
 }
 
+bool rg_loop_change(rg_loop *l, void (*change)(void *arg), void *arg, rg_error *err)
+{
+    rg_host *host;
+    bool made;
+
+    pthread_mutex_lock(&l->lock);
+    host = l->closing ? NULL : l->host;
+    if (host) {
+        l->change_arg = arg;
+        l->change = change;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (!host)
+        return rg_fail(err, RG_E_BUSY, "the engine is closing");
+    rg_host_wake(host);
+    pthread_mutex_lock(&l->lock);
+    while (l->change && (!l->closing || l->changing))
+        pthread_cond_wait(&l->stepped, &l->lock);
+    made = !l->change;
+    l->change = NULL;
+    pthread_mutex_unlock(&l->lock);
+    return made || rg_fail(err, RG_E_BUSY, "the engine is closing");
+}
+
 rg_stats rg_loop_stats(rg_loop *l)
 {
     rg_stats stats;

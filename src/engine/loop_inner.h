@@ -44,6 +44,9 @@ struct rg_loop {
     uint64_t last_id, n_commits;    /* n_commits: what rg_loop_wait counts */
     int n_watching;                 /* threads in rg_loop_wait */
     bool closing, check_wanted;
+    void (*change)(void *arg); /* to be called when no request is left; NULL: nothing.  Until then none joins */
+    void *change_arg;
+    bool changing; /* it is being called */
     rg_stats stats;
 };
 
@@ -55,7 +58,7 @@ void rg_loop_join(rg_loop *l, struct rg_host *h, rg_shares *tenants);
 void rg_loop_end(rg_loop *l);
 /* Requests that were submitted join, and l->claim says what it wants; in_full: the whole of it. */
 void rg_loop_claim(rg_loop *l, bool in_full);
-/* rg_loop_check, if some thread wants it and no turn is on. */
+/* rg_loop_check, if some thread wants it and no turn is on; and what rg_loop_change was given, once nothing runs. */
 void rg_loop_check_wanted(rg_loop *l);
 
 /* ---- a turn: each on the engine's thread, in this order ---- */

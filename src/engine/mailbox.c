@@ -116,6 +116,7 @@ rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, con
     if (k > 0 && top != s->tops + (size_t)s->n_output * (size_t)k)
         memcpy(s->tops + (size_t)s->n_output * (size_t)k, top, (size_t)k * sizeof *top);
     s->n_output++;
+    rg_thought_note(&s->thought, &r->params.thinking, &(rg_thought_text){ s->ids, s->n_output, s->n_output });
     why = rg_request_meets_stop(r, i) ? RG_FINISH_STOP : end_by_grammar(s, id);
     if (why == RG_RUNNING && s->n_output == r->params.max_tokens)
         why = RG_FINISH_LENGTH;
@@ -268,6 +269,7 @@ rg_usage rg_request_used(const rg_request *r)
     rg_usage u = { .n_prompt = r->params.n_prompt, .n_cached = r->counts.n_cached, .n_preempted = r->counts.n_preempted,
                    .n_prefilled = r->counts.n_prefilled, .n_steps = r->counts.n_steps,
                    .n_drafted = r->counts.n_drafted, .n_accepted = r->counts.n_accepted,
+                   .n_predicted_accepted = r->counts.n_predicted_accepted,
                    .uncached = (rg_uncached)atomic_load(&r->counts.uncached) };
 
     for (int i = 0; i < r->n_ending; i++)

@@ -291,6 +291,7 @@ static void carve_samples(rg_carver *c, rg_request *r, const rg_params *p, const
         }
         s.ids = r->tokens + i * z->row + p->n_prompt;
         s.mu = rg_mirostat_begin(&p->sampling);
+        s.thought = rg_thought_begin(&p->thinking);
         if (p->sampling.n_logprobs < 0)
             s.logprobs = NULL;
         samples[i] = s;
@@ -300,17 +301,27 @@ static void carve_samples(rg_carver *c, rg_request *r, const rg_params *p, const
         r->samples = samples;
 }
 
+static const int32_t *put_ids(int32_t *to, const int32_t *ids, int32_t n)
+{
+    if (n)
+        memcpy(to, ids, (size_t)n * sizeof *ids);
+    return to;
+}
+
 /* Everything of a request in its order.  Counting, r is NULL. */
 static rg_request *carve_request(rg_carver *c, const rg_params *p, const rg_request_model *m, const rg_work *work)
 {
     const rg_work_shape z = work->shape(p, m);
     rg_request *r = rg_carve(c, 1, sizeof *r);
-    int32_t *tokens, *stop_ids;
+    int32_t *tokens, *stop_ids, *end, *start, *predicted;
     rg_logit_bias *bias;
     char *text;
 
     tokens = rg_carve_table(c, (size_t)z.n_branches, z.row, sizeof *tokens);
     stop_ids = rg_carve(c, (size_t)p->n_stop_ids, sizeof *stop_ids);
+    end = rg_carve(c, (size_t)p->thinking.n_end, sizeof *end);
+    start = rg_carve(c, (size_t)p->thinking.n_start, sizeof *start);
+    predicted = rg_carve(c, (size_t)p->n_predicted, sizeof *predicted);
     bias = rg_carve(c, (size_t)p->sampling.n_bias, sizeof *bias);
     text = rg_carve(c, 3 * pending_room(p, m) + 1, 1);
     if (c->base) {
@@ -326,6 +337,9 @@ static rg_request *carve_request(rg_carver *c, const rg_params *p, const rg_requ
         r->params.stop = NULL;
         r->params.stop_ids = stop_ids;
         r->params.sampling.bias = bias;
+        r->params.thinking.end = put_ids(end, p->thinking.end, p->thinking.n_end);
+        r->params.thinking.start = put_ids(start, p->thinking.start, p->thinking.n_start);
+        r->params.predicted = put_ids(predicted, p->predicted, p->n_predicted);
         r->mail.text = text;
         r->max_draft = z.max_draft;
         if (p->n_stop_ids)
@@ -386,6 +400,8 @@ static rg_params settle(const rg_params *p, const rg_request_model *m, const rg_
         kept.n_samples = 1;
         kept.beam = (rg_beam_params){ 0 };
         kept.best_of = 0;
+        kept.thinking = (rg_thinking){ 0 };
+        kept.n_predicted = 0;
         kept.prompt_logprobs = kept.prompt_logits = false;
         kept.sampling = (rg_sampling){ .n_logprobs = -1 };
         kept.grammar = NULL;

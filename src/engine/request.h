@@ -15,6 +15,7 @@
 #include "engine/breakers.h"
 #include "engine/sequence.h"
 #include "engine/stops.h"
+#include "engine/thinking.h"
 #include "grammar/grammar.h"
 #include "model/config.h"
 #include "model/dense.h"
@@ -54,6 +55,7 @@ typedef struct rg_sample { /* one answer */
     rg_seq *beside;          /* a second sequence, computed beside the first, if its work has two; else NULL */
     rg_grammar_state *grammar; /* where the answer stands in its grammar; NULL: it may be anything */
     int32_t n_output;
+    rg_thought thought;      /* where its reasoning stands, of a request with a budget for it */
     float mu;                /* mirostat's bound at the next id: it follows from the ids so far, as they were drawn */
     double sum_logprobs;     /* of all ids drawn, n_drawn of them, the end with them; if logprobs are asked for */
     int32_t n_drawn;
@@ -103,6 +105,7 @@ typedef struct rg_request_owner { /* who asks, and whose state it may find */
 } rg_request_owner;
 
 typedef struct rg_request_counts { /* for rg_usage; any thread may read them */
+    atomic_int n_predicted_accepted; /* of n_accepted, those of the request's own predicted text */
     atomic_int n_drafted, n_accepted, n_steps; /* ids of drafts, those accepted, and steps that drew ids */
     atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
     atomic_int n_prefilled;

@@ -148,6 +148,16 @@ rg_request *rg_scheduler_running(const rg_scheduler *s, int i)
     return r;
 }
 
+uint64_t rg_scheduler_n_swapped(const rg_scheduler *s)
+{
+    return s->n_swapped;
+}
+
+uint64_t rg_scheduler_n_recomputed(const rg_scheduler *s)
+{
+    return s->n_recomputed;
+}
+
 uint64_t rg_scheduler_n_preempted(const rg_scheduler *s)
 {
     return s->n_preempted;

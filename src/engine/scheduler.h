@@ -61,6 +61,8 @@ int64_t rg_scheduler_n_waiting_ids(const rg_scheduler *s); /* of prompts */
 uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s); /* of admitted requests, found or computed */
 rg_request *rg_scheduler_running(const rg_scheduler *s, int i); /* NULL past the end; by arrival, the background last */
 uint64_t rg_scheduler_n_preempted(const rg_scheduler *s);
+uint64_t rg_scheduler_n_swapped(const rg_scheduler *s);    /* states that were given up and copied out, */
+uint64_t rg_scheduler_n_recomputed(const rg_scheduler *s); /*   and that were dropped */
 uint64_t rg_scheduler_n_cached(const rg_scheduler *s); /* rows that the prefix index saved */
 /* For a host (host.h), to whose shares its own belong from now on; it has no requests yet. */
 int32_t rg_scheduler_most_tenants(const rg_scheduler *s);

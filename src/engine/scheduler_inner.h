@@ -51,6 +51,7 @@ struct rg_scheduler {
     rg_seq **seqs;                    /* all of them */
     rg_seq **idle;                    /* stack of those that no sample has */
     int32_t n_seqs, n_idle;
+    uint64_t n_swapped, n_recomputed; /* states of sequences that were given up and copied out, or dropped */
     uint64_t n_preempted, n_cached, n_prompt_rows; /* since the start, as scheduler.h counts them */
     int64_t n_waiting_ids;                         /* of the prompts of the waiting requests */
 };

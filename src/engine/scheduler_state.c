@@ -61,8 +61,12 @@ void rg_scheduler_swap_or_drop(rg_scheduler *s, rg_request *r, int i, rg_preempt
 {
     rg_seq *q = r->samples[i].seq;
 
-    if (q->scratch || !swaps(s, q->committed, how) || !rg_seq_swap_out(s->states, q))
-        rg_scheduler_drop(s, r, i);
+    if (!q->scratch && swaps(s, q->committed, how) && rg_seq_swap_out(s->states, q)) {
+        s->n_swapped++;
+        return;
+    }
+    s->n_recomputed++;
+    rg_scheduler_drop(s, r, i);
 }
 
 bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
@@ -70,8 +74,10 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
     if (!r || r->turn.state != RG_LIST_RUNNING)
         return false;
     rg_scheduler_unplan(s, r, -1);
-    if (r->work->together)
+    if (r->work->together) {
         drop_all(s, r);
+        s->n_recomputed++;
+    }
     for (int i = r->n_branches - 1; i >= 0; i--)
         if (rg_sample_is_active(&r->samples[i]))
             rg_scheduler_swap_or_drop(s, r, i, how);

@@ -16,6 +16,7 @@ typedef struct rg_states rg_states; /* pools, store and prefix index of one engi
 /* n_blocks per group as the store was made.  use_prefixes false: nothing is ever shared across requests. */
 rg_states *rg_states_new(const rg_state_spec *spec, rg_store *store, bool use_prefixes, rg_error *err);
 void rg_states_free(rg_states *s);
+void rg_states_forget(rg_states *s); /* every cached prefix; no sequence is live */
 void rg_states_check(const rg_states *s); /* asserts that sequences, pools and index agree */
 
 typedef struct rg_seq {

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/draft/predicted.h"
 #include "engine/member.h"
 
 _Static_assert((int)RG_DRAFT_PLACES == (int)RG_MAX_DRAFT, "ridge.h has a place for each");
@@ -17,7 +18,9 @@ typedef struct lane {
 } lane;
 
 enum {
-    DRAFTERS = 2,
+    DRAFTERS = 3,  /* the loop's two, and: */
+    PREDICTED = 2, /* what requests predict themselves, asked first */
+    PREDICTED_FIRST = 8, PREDICTED_MOST = 32, /* ids of its first draft, and of any */
     CATCH_UP = RG_MAX_DRAFT, /* ids that a drafter reads beside its guesses, as part of them */
 };
 _Static_assert((int)DRAFTERS <= (int)RG_CHOICE_DRAFTERS, "the choice is among all of them");
@@ -31,6 +34,7 @@ typedef struct asking {
 
 struct rg_speculation {
     rg_drafter *drafters[DRAFTERS]; /* NULL: there is none, or it has failed */
+    int32_t *predicted_depth; /* [n_lanes] ids of the next draft of a predicted text: more while they stand */
     rg_states *states;
     rg_sample_scratch *scratch;
     int32_t max_draft, n_lanes, max_seq_len;
@@ -106,7 +110,10 @@ rg_speculation *rg_speculation_new(const rg_loop_options *o, const rg_step_facts
     s->seen = rg_array(n, sizeof *s->seen);
     s->paths = rg_array(n, sizeof *s->paths);
     s->n_path = rg_array(n, sizeof *s->n_path);
-    if (s->lanes && s->records && s->drafts && s->askings && s->answers && s->asks && s->asked && s->ask_of &&
+    s->predicted_depth = rg_array(n, sizeof *s->predicted_depth);
+    s->drafters[PREDICTED] = rg_draft_predicted_new(NULL);
+    if (s->predicted_depth && s->drafters[PREDICTED] && s->lanes && s->records && s->drafts && s->askings &&
+        s->answers && s->asks && s->asked && s->ask_of &&
         s->seen && s->paths && s->n_path) {
         for (size_t i = 0; i < n; i++)
             s->lanes[i] = (lane){ 0 };
@@ -131,6 +138,8 @@ void rg_speculation_free(rg_speculation *s)
     rg_free(s->seen);
     rg_free(s->paths);
     rg_free(s->n_path);
+    rg_free(s->predicted_depth);
+    rg_drafter_close(s->drafters[PREDICTED]);
     rg_free(s);
 }
 
@@ -156,6 +165,7 @@ static int32_t lane_of(rg_speculation *s, rg_request *r, int i)
         s->lanes[oldest] = (lane){ .request = r->id, .sample = i };
         r->samples[i].lane = oldest;
         memset(s->records[oldest], 0, sizeof s->records[oldest]);
+        s->predicted_depth[oldest] = PREDICTED_FIRST;
         for (int j = 0; j < DRAFTERS; j++)
             if (s->drafters[j] && s->drafters[j]->begin)
                 s->drafters[j]->begin(s->drafters[j], oldest);
@@ -278,7 +288,7 @@ static double said_s(const rg_drafter *d, int32_t n, int32_t depth)
 /* The drafters as the choice sees them; one that has failed has no depth. */
 static void describe(const rg_speculation *s, rg_draft_option *out)
 {
-    for (int j = 0; j < DRAFTERS; j++) {
+    for (int j = 0; j < PREDICTED; j++) {
         out[j] = (rg_draft_option){ 0 };
         if (!s->drafters[j])
             continue;
@@ -297,7 +307,7 @@ static void choose_all(rg_speculation *s)
     for (int32_t k = 0; k < s->n_asks; k++) {
         rg_draft_answer *a = &s->answers[k];
 
-        for (int32_t j = 0; j < DRAFTERS; j++)
+        for (int32_t j = 0; j < PREDICTED; j++)
             if (s->drafters[j]) {
                 a->drafter[a->n] = j;
                 a->depth[a->n++] = min_of(a->max_depth, s->drafters[j]->depth);
@@ -413,13 +423,38 @@ static void ask_drafter(rg_speculation *s, int j, int place)
         begin_asking(s, j, n);
 }
 
+/* Whoever says what the answer will be is asked whatever drafts have brought so far.  How deep follows from how well
+ * its own text stood, or, where drafts are fixed, from nothing. */
+static void ask_predicted(rg_speculation *s)
+{
+    rg_row_budget *left = &s->left;
+    int32_t n = 0;
+
+    for (int32_t k = 0; k < s->n_asks; k++) {
+        const rg_planned *p = s->askings[k].planned;
+        const int32_t depth = s->fixed ? PREDICTED_MOST : s->predicted_depth[p->request->samples[p->sample].lane];
+        const int32_t most = min_of(min_of(left->rows, left->logits), min_of(depth, s->answers[k].max_depth));
+
+        if (!p->request->params.n_predicted || most < 1)
+            continue;
+        s->askings[k].asked[PREDICTED] = true;
+        left->rows -= most;
+        left->logits -= most;
+        ask_one(s, k, PREDICTED, most, most, n++);
+    }
+    if (!n)
+        return;
+    begin_asking(s, PREDICTED, n);
+    s->has_caught_up = true; /* what the step gives says nothing of other drafters */
+}
+
 /* Ask drafters until one is at work.  False: all are through. */
 static bool ask_next(rg_speculation *s)
 {
-    while (s->working < 0 && s->place < DRAFTERS) {
+    while (s->working < 0 && s->place < PREDICTED) {
         int place = s->place, j = s->next_j;
 
-        s->next_j = (j + 1) % DRAFTERS;
+        s->next_j = (j + 1) % PREDICTED;
         s->place += !s->next_j;
         if (s->drafters[j])
             ask_drafter(s, j, place);
@@ -466,7 +501,7 @@ static void choose(rg_speculation *s, const rg_step_load *load, const rg_row_bud
         return;
     }
     describe(s, options);
-    rg_draft_choose(&s->choice, &s->time, load, options, DRAFTERS, s->answers, s->n_asks,
+    rg_draft_choose(&s->choice, &s->time, load, options, PREDICTED, s->answers, s->n_asks,
                     min_of(left->rows, left->logits));
     s->counts.paused = true;
     for (int32_t k = 0; k < s->n_asks; k++)
@@ -492,6 +527,7 @@ void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, cons
     choose(s, &load, &s->left);
     s->place = s->next_j = 0;
     s->is_drafting = true;
+    ask_predicted(s);
     if (ask_next(s))
         return;
     end_drafts(s);
@@ -540,6 +576,11 @@ const rg_draft_tree *rg_speculation_of(const rg_speculation *s, int i)
     return k >= 0 && s->drafts[k].n ? &s->drafts[k] : NULL;
 }
 
+bool rg_speculation_is_predicted(const rg_speculation *s, int i)
+{
+    return s->ask_of[i] >= 0 && s->askings[s->ask_of[i]].drafter == PREDICTED;
+}
+
 /* ---- after a step ------------------------------------------------------------------------------------------------ */
 
 void rg_speculation_stepped(rg_speculation *s, const rg_step_load *load, double took_s)
@@ -577,6 +618,11 @@ static void note_checked(rg_speculation *s, int32_t k, const int32_t *path, int3
     }
     s->n_path[k] = n_path;
     s->n_ids += n_path;
+    if (j == PREDICTED) {
+        int32_t *depth = &s->predicted_depth[p->request->samples[p->sample].lane];
+
+        *depth = n_path == d->n ? min_of(2 * *depth, PREDICTED_MOST) : *depth > 2 ? *depth / 2 : 1;
+    }
     rg_draft_note(&s->choice, record, j, n_path + has_guess(d, n_path ? path[n_path - 1] : -1), n_path);
 }
 

@@ -42,6 +42,8 @@ void rg_speculation_stepped(rg_speculation *s, const rg_step_load *load, double 
 /* The draft of plan[i], for which its sequence is grown; NULL: it has none.  Valid until the next
  * rg_speculation_draft. */
 const rg_draft_tree *rg_speculation_of(const rg_speculation *s, int i);
+/* True if the draft of plan[i], which has one, is of what its request predicts. */
+bool rg_speculation_is_predicted(const rg_speculation *s, int i);
 /* After the step, of every plan[i] that drew ids, with a draft or without: drawn[0, 1 + n) are the ids drawn after its
  * last id and after each of the draft's n nodes, and path[0, n_path) the nodes that were accepted. */
 void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, const int32_t *path, int32_t n_path);

@@ -229,6 +229,12 @@ void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held, uint64_t
     *live += *held;
 }
 
+void rg_states_forget(rg_states *s)
+{
+    if (s->prefix)
+        rg_prefix_clear(s->prefix);
+}
+
 void rg_states_check(const rg_states *s)
 {
     for (const rg_seq *q = s->seqs; q; q = q->next)

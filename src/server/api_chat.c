@@ -81,12 +81,18 @@ static void close_delta(rg_call *c, rg_choice *ch, rg_buf *out, bool last)
 {
     rg_out_close(out, '}');
     write_logprobs(out, c, ch);
+    rg_write_token_ids(out, c, ch);
     if (last)
         rg_write_finish(out, c, ch);
     else
         rg_out_null(out, "finish_reason");
     rg_out_close(out, '}');
-    rg_chunk_close(out, c);
+    if (ch->started) {
+        rg_chunk_close(out, c);
+        return;
+    }
+    rg_chunk_close_first(out, c);
+    ch->started = true;
 }
 
 static void start(rg_call *c, rg_buf *out)
@@ -160,6 +166,7 @@ static void choice(rg_call *c, rg_choice *ch, rg_buf *out)
     rg_out_int(out, "index", ch->index);
     write_message(out, c, ch);
     write_logprobs(out, c, ch);
+    rg_write_token_ids(out, c, ch);
     rg_write_finish(out, c, ch);
     rg_out_close(out, '}');
 }
@@ -189,6 +196,9 @@ bool rg_chat_conversation(const json_t *body, rg_conversation *talk, rg_refusal 
 {
     const json_t *kwargs = json_object_get(body, "chat_template_kwargs");
     json_t *effort = json_object_get(body, "reasoning_effort"), *messages;
+
+    if (!effort) /* as OpenRouter has it */
+        effort = json_object_get(json_object_get(body, "reasoning"), "effort");
 
     if (!rg_tools_read(body, talk, e))
         return false;

@@ -218,12 +218,17 @@ static void write_text(rg_buf *b, rg_call *c, rg_choice *ch)
 
 static void choice(rg_call *c, rg_choice *ch, rg_buf *b)
 {
+    const bool first = !ch->started;
+
     rg_out_open(b, NULL, '{');
     rg_out_int(b, "index", ch->index);
     write_text(b, c, ch);
     write_logprobs(b, c, ch);
     if (c->f.prompt_logprobs >= 0)
         rg_write_prompt_logprobs(b, c, (int32_t)(ch->index / c->f.n));
+    if (first)
+        rg_write_prompt_ids(b, c, (int32_t)(ch->index / c->f.n));
+    rg_write_token_ids(b, c, ch);
     rg_write_finish(b, c, ch);
     rg_out_close(b, '}');
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "server/hints.h"
 #include "server/talk/force.h"
 
 enum {
@@ -90,6 +91,7 @@ void rg_call_free(rg_call *c)
     rg_free(c->choices);
     rg_free(c->prompts);
     rg_fields_fini(&c->f);
+    rg_hints_fini(&c->hints);
     rg_constraint_fini(&c->calls);
     json_decref(c->tools);
     json_decref(c->kinds);
@@ -586,6 +588,9 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .n_stop_ids = c->f.n_stop_ids,
                     .grammar = c->grammar,
                     .show_marks = c->shape->is_chat,
+                    .thinking = c->hints.thinking,
+                    .predicted = c->hints.predicted,
+                    .n_predicted = (int32_t)c->hints.n_predicted,
                     .adapter = c->adapter,
                     .tenant = rg_name_tenant(note->tenant, tenant),
                     .tenant_weight = rg_keys_weight(c->server->keys, note->tenant),
@@ -627,12 +632,14 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
     const rg_exchange_note *note = rg_exchange_notes(c->x);
 
     c->max_tokens = limit_tokens(c);
+    c->keeps_ids = c->shape->keeps_ids || c->f.return_token_ids;
     c->sampling = rg_fields_sampling(&c->f, &c->server->info.sampling);
     if (note->background && c->f.seed == RG_NOT_GIVEN)
         c->sampling.seed = note->seed;
     else if (c->server->fixed_seed && c->f.seed == RG_NOT_GIVEN)
         c->sampling.seed = c->server->sampling.seed;
-    if (!read_timeout(c, e) || !check_ids(c, e) || !make_choices(c, e) || !compile(c, e) || !rg_call_submit(c, e))
+    if (!read_timeout(c, e) || !rg_thinking_read(c, e) || !rg_prediction_read(c, e) || !check_ids(c, e) ||
+        !make_choices(c, e) || !compile(c, e) || !rg_call_submit(c, e))
         return false;
     rg_observe(c->server->metrics, RG_H_N, (double)c->f.n, 1);
     rg_observe(c->server->metrics, RG_H_MAX_TOKENS, (double)c->max_tokens, 1);

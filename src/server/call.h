@@ -64,6 +64,13 @@ typedef struct rg_prompt {
     size_t n_text;
 } rg_prompt;
 
+/* What is known beforehand of the answers to a request (hints.h). */
+typedef struct rg_hints {
+    rg_thinking thinking;
+    int32_t *start, *end, *predicted; /* from the engine */
+    size_t n_predicted;
+} rg_hints;
+
 /* An endpoint that generates: how it reads a request and writes answers.  Streaming: start once, delta of a choice with
  * news, stop once.  Else: whole, once. */
 typedef struct rg_shape {
@@ -124,6 +131,8 @@ struct rg_call {
     uint64_t written_ns; /* when its stream was last written to */
     double deadline_s;
     int32_t max_tokens;
+    rg_hints hints;
+    bool keeps_ids; /* the ids of its answers are kept: the shape wants them, or the client */
     rg_buf out;
     int64_t n_prefilled;          /* positions of the prompts, as last told to a client that asked for progress */
     int32_t sequence;             /* of events, for shapes that number them */
@@ -172,6 +181,7 @@ void rg_call_abort(rg_call *c, const rg_refusal *e); /* end it with this error; 
 /* ---- for shapes (shape.c) ---- */
 typedef struct rg_totals {
     int64_t n_prompt, n_cached, n_prefilled, n_output, n_reasoning;
+    int64_t n_predicted_accepted;
     const char *uncached; /* why not more of the (first) prompt was cached */
     double queue_s, ttft_s, total_s;
     double steps_s, limit_s; /* as in rg_usage */
@@ -197,6 +207,10 @@ size_t rg_choice_n_logprobs(const rg_choice *ch);
 const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l);
 /* One of them as an object: the token, its bytes, and the best beside it. */
 void rg_write_logprob(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t i);
+/* "token_ids" of an answer: those that were not sent yet; "prompt_token_ids" of a prompt.  Nothing unless the client
+ * asked for them. */
+void rg_write_token_ids(rg_buf *b, const rg_call *c, rg_choice *ch);
+void rg_write_prompt_ids(rg_buf *b, const rg_call *c, int32_t prompt);
 /* "prompt_logprobs" of a prompt that the engine has or had: a list, null where nothing is known of an id, else objects
  * by id: of the prompt's own, and of the best. */
 void rg_write_prompt_logprobs(rg_buf *b, const rg_call *c, int32_t prompt);
@@ -206,6 +220,8 @@ void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id);
 /* Completions and chat: chunks of a stream around their choices, its end, and a whole answer. */
 void rg_chunk_open(rg_buf *b, rg_call *c);
 void rg_chunk_close(rg_buf *b, rg_call *c);
+/* The same of the first chunk of a chat's choice, which may have the ids of the prompt. */
+void rg_chunk_close_first(rg_buf *b, rg_call *c);
 /* The same of a chunk that only tells progress: "prompt_progress". */
 void rg_chunk_close_progress(rg_buf *b, rg_call *c);
 void rg_write_finish(rg_buf *b, const rg_call *c, const rg_choice *ch); /* finish_reason and stop_reason, null while it

@@ -63,6 +63,9 @@ struct rg_server {
     atomic_int loaded;             /* of that, parts of 1,000 */
     atomic_int n_in_flight;
     atomic_bool aborting, closing;
+    atomic_bool updating;        /* weights are being replaced, by this thread: */
+    pthread_t update;
+    bool update_runs;            /* it is there to be joined */
     _Atomic uint64_t turned_ns; /* when the pump last went round */
     pthread_t pump;
     bool pump_runs;

@@ -453,7 +453,7 @@ bool rg_fields_read(rg_fields *f, json_t *body, unsigned api, rg_refusal *e)
 
     *f = (rg_fields){ .steps = RG_NOT_GIVEN, .block_length = RG_NOT_GIVEN, .cfg_scale = (double)NAN,
                       .threshold = (double)NAN, .dimensions = RG_NOT_GIVEN, .max_tokens = RG_NOT_GIVEN,
-                      .truncate_tokens = RG_NOT_GIVEN,
+                      .truncate_tokens = RG_NOT_GIVEN, .thinking_budget = RG_NOT_GIVEN,
                       .max_completion_tokens = RG_NOT_GIVEN, .n = 1, .n_logprobs = -1, .prompt_logprobs = -1,
                       .top_k = RG_NOT_GIVEN, .seed = RG_NOT_GIVEN, .top_logprobs = RG_NOT_GIVEN,
                       .temperature = (double)NAN, .top_p = (double)NAN, .min_p = (double)NAN, .typical_p = (double)NAN,

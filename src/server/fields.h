@@ -58,7 +58,7 @@ typedef struct rg_fields {
     const char *model, *effort, *verbosity, *tier, *user, *cache_salt, *encoding;
     const char *truncation, *truncation_side, *truncation_direction, *prompt_name;
     int64_t dimensions, top_n, max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs;
-    int64_t priority;
+    int64_t priority, thinking_budget;
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
     double dry_multiplier, dry_base, xtc_probability, xtc_threshold, top_n_sigma, dynatemp_range, dynatemp_exponent;
     double mirostat_tau, mirostat_eta;
@@ -71,7 +71,7 @@ typedef struct rg_fields {
     bool truncate;           /* they are cut to what the model takes; false says nothing */
     bool return_documents, use_activation; /* of scores of pairs: their texts too; the sigmoid of the head's score */
     bool post_sampling;   /* n_probs: probabilities of the distribution that is drawn from */
-    bool return_tokens;
+    bool return_tokens, return_token_ids;
     int64_t max_predict_ms; /* how long tokens may come after the first one; below 1: no limit */
     int64_t norm;         /* of embeddings: -1 as they are, 0 by the largest, p the p-norm */
     bool return_progress; /* of a stream: how much of the prompt is computed */

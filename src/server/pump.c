@@ -105,6 +105,9 @@ static void note_totals(rg_metrics *m, const rg_stats *now)
     rg_count_to(m, RG_C_PROMPT_TOKENS, (double)now->n_prompt_rows);
     rg_count_to(m, RG_C_OUTPUT_TOKENS, (double)now->n_output);
     rg_count_to(m, RG_C_PREEMPTIONS, (double)now->n_preempted);
+    rg_count_to(m, RG_C_SWAPPED, (double)now->n_swapped);
+    rg_count_to(m, RG_C_RECOMPUTED, (double)now->n_recomputed);
+    rg_count_to(m, RG_C_UPDATES, (double)now->n_updates);
     rg_count_to(m, RG_C_CACHED, (double)now->n_cached_rows);
     rg_count_to(m, RG_C_DRAFTS, (double)now->n_drafts);
     rg_count_to(m, RG_C_DRAFT_TOKENS, (double)now->n_draft_rows);

@@ -547,6 +547,8 @@ void rg_server_close(rg_server *s)
     rg_http_close(s->http);
     for (int i = 0; (each = rg_server_nth(s, i)); i++)
         drop_fresh(each);
+    if (s->update_runs)
+        pthread_join(s->update, NULL);
     rg_models_free(s->models);
     rg_batches_free(s->batches);
     rg_kept_close(s->kept);

@@ -41,6 +41,7 @@ typedef struct rg_server_options {
     double ping_s;            /* a stream without news is written to so often, so that no proxy closes it; 0: never */
     double watchdog_s;        /* a step that takes longer than this, and than 10 x the 99th percentile, is a fault */
     bool no_listener;         /* it listens nowhere: what it answers comes from within the process (batch_file.h) */
+    bool allow_updates;       /* clients may replace the weights (/update_weights) */
     bool no_page;
     bool no_slots;            /* /slots is refused: it tells how busy the server is */
     int32_t max_tokens;       /* of an answer, where a request does not say; 0: no limit */

@@ -34,6 +34,12 @@ void rg_write_usage(rg_buf *b, const rg_call *c)
     if (c->shape->is_chat) {
         rg_out_open(b, "completion_tokens_details", '{');
         rg_out_int(b, "reasoning_tokens", t.n_reasoning);
+        if (c->hints.n_predicted) {
+            int64_t left = (int64_t)c->hints.n_predicted * c->n_choices - t.n_predicted_accepted;
+
+            rg_out_int(b, "accepted_prediction_tokens", t.n_predicted_accepted);
+            rg_out_int(b, "rejected_prediction_tokens", left > 0 ? left : 0);
+        }
         rg_out_close(b, '}');
     }
     rg_out_close(b, '}');
@@ -91,6 +97,28 @@ void rg_write_logprob(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t i
     }
     rg_out_close(b, ']');
     rg_out_close(b, '}');
+}
+
+void rg_write_token_ids(rg_buf *b, const rg_call *c, rg_choice *ch)
+{
+    const rg_kept_id *ids = (const rg_kept_id *)(const void *)ch->ids.data;
+
+    if (!c->f.return_token_ids)
+        return;
+    rg_out_open(b, "token_ids", '[');
+    for (; ch->sent_ids < ch->ids.n / sizeof *ids; ch->sent_ids++)
+        rg_out_int(b, NULL, ids[ch->sent_ids].id);
+    rg_out_close(b, ']');
+}
+
+void rg_write_prompt_ids(rg_buf *b, const rg_call *c, int32_t prompt)
+{
+    if (!c->f.return_token_ids)
+        return;
+    rg_out_open(b, "prompt_token_ids", '[');
+    for (size_t i = 0; i < c->prompts[prompt].n; i++)
+        rg_out_int(b, NULL, c->prompts[prompt].ids[i]);
+    rg_out_close(b, ']');
 }
 
 static void write_ranked(rg_buf *b, const rg_call *c, int32_t id, float logprob, int32_t rank)
@@ -236,6 +264,13 @@ void rg_chunk_close(rg_buf *b, rg_call *c)
     close_chunk(b, c);
 }
 
+void rg_chunk_close_first(rg_buf *b, rg_call *c)
+{
+    rg_out_close(b, ']');
+    rg_write_prompt_ids(b, c, 0);
+    close_chunk(b, c);
+}
+
 void rg_write_progress(rg_buf *b, const rg_call *c)
 {
     rg_totals t = rg_call_totals(c);
@@ -314,6 +349,8 @@ void rg_choices_whole(rg_call *c, rg_buf *out)
         write_prompt(out, c);
     if (c->shape->is_chat && c->f.prompt_logprobs >= 0)
         rg_write_prompt_logprobs(out, c, 0);
+    if (c->shape->is_chat)
+        rg_write_prompt_ids(out, c, 0);
     rg_out_close(out, '}');
 }
 

@@ -45,7 +45,7 @@ static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
         rg_answer_feed(&ch->answer, t->text, t->n_text);
     else if (t->n_text)
         c->failed |= !rg_buf_add(&ch->text, t->text, t->n_text);
-    if (t->id >= 0 && c->shape->keeps_ids) {
+    if (t->id >= 0 && c->keeps_ids) {
         rg_kept_id kept = { t->id, ch->text.n };
         c->failed |= !rg_buf_add(&ch->ids, &kept, sizeof kept);
     }
@@ -96,6 +96,7 @@ rg_totals rg_call_totals(const rg_call *c)
         t.n_prompt += u.n_prompt;
         t.n_cached += u.n_cached;
         t.n_prefilled += u.n_prefilled;
+        t.n_predicted_accepted += u.n_predicted_accepted;
         t.n_output += drawn_more ? u.n_output : 0;
         t.uncached = i ? t.uncached : uncached_word(u.uncached);
         t.queue_s = u.queue_s > t.queue_s ? u.queue_s : t.queue_s;

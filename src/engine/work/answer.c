@@ -38,7 +38,17 @@ bool rg_answer_check(const rg_params *p, const rg_request_model *m, rg_error *er
     if (p->best_of > p->n_samples && (m->diffusion || p->beam.n_beams))
         return rg_fail(err, RG_E_UNSUPPORTED, "best_of needs the log-probabilities of answers that are drawn: %s",
                        m->diffusion ? "this model fills them in" : "it does not go together with beams");
-    return rg_sampling_check(&p->sampling, m->vocab_size, err) && rg_request_check_stops(p, m->vocab_size, err);
+    if (p->thinking.n_end && (m->diffusion || p->beam.n_beams))
+        return rg_fail(err, RG_E_UNSUPPORTED, "a budget of thinking needs an answer that is drawn id by id: %s",
+                       m->diffusion ? "this model fills it in" : "it does not go together with beams");
+    if (p->n_predicted < 0)
+        return rg_fail(err, RG_E_INPUT, "n_predicted is %d: want 0 or more", (int)p->n_predicted);
+    for (int32_t i = 0; i < p->n_predicted; i++)
+        if (p->predicted[i] < 0 || p->predicted[i] >= m->vocab_size)
+            return rg_fail(err, RG_E_INPUT, "predicted: id %d is not one of the %d of the model", (int)p->predicted[i],
+                           (int)m->vocab_size);
+    return rg_thinking_check(&p->thinking, m->vocab_size, err) &&
+           rg_sampling_check(&p->sampling, m->vocab_size, err) && rg_request_check_stops(p, m->vocab_size, err);
 }
 
 rg_work_shape rg_answer_shape(const rg_params *p, const rg_request_model *m)
@@ -224,6 +234,7 @@ static bool take_ids(rg_work_step *s, int i)
     const rg_draft_tree *draft = rg_speculation_of(s->speculation, i);
     int32_t at = s->member->rows.first_draw[i] + 1, node = RG_AFTER_LAST, path[RG_MAX_DRAFT];
     int32_t n_path = accepted_path(s, i, path), n = 0;
+    const bool predicted = draft && rg_speculation_is_predicted(s->speculation, i);
     rg_finish finish = RG_RUNNING;
 
     /* Counted before the reader sees an end. */
@@ -249,6 +260,7 @@ static bool take_ids(rg_work_step *s, int i)
             break;
         node = path[n++];
         atomic_fetch_add_explicit(&r->counts.n_accepted, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&r->counts.n_predicted_accepted, predicted, memory_order_relaxed);
     }
     if (draft)
         keep_path(s, i, path, n);
