@@ -168,7 +168,7 @@ static void find_classes(const table *t, rg_dfa *d, uint8_t of[256])
 /* Make the table small: live states only, and classes of bytes. */
 static bool finish(table *t, rg_dfa *out)
 {
-    uint8_t *live = rg_array(t->n + 1, 1), of[256]; /* fits: at most RG_DFA_STATES */
+    uint8_t *live = rg_array(t->n + 1, 1), of[256];        /* fits: at most RG_DFA_STATES */
     uint16_t *number = rg_array(t->n + 1, sizeof *number); /* likewise: fits */
     bool ok = !t->f->failed && ((live && number) || refuse(t->f, RG_E_MEMORY));
 
@@ -479,39 +479,94 @@ static bool fits_at(const rg_dfa_word *w, uint32_t state, uint32_t k)
     return w->fits[(size_t)state * words_64(w->n_bits) + k / 64] >> (k % 64) & 1;
 }
 
-/* From this state k more characters are possible, by what is known of one less, and of states within a character. */
-static bool fits_more(const rg_dfa_word *w, uint32_t state, uint32_t k)
+/* The states that each state leads to, each once: to[from[i] .. from[i + 1]). */
+typedef struct next_states {
+    uint32_t *from;
+    uint16_t *to;
+} next_states;
+
+static bool find_next(const rg_dfa *d, next_states *s)
 {
-    if (k == 0 && (w->max == RG_FOREVER || w->d.ends[state] & RG_DFA_ENDS))
-        return true;
-    for (uint32_t c = 0; c < w->d.n_classes; c++) {
-        uint16_t to = w->d.next[state * w->d.n_classes + c];
-        if (to == RG_DFA_DEAD)
-            continue;
-        if (w->d.ends[to] & RG_DFA_WHOLE ? k && fits_at(w, to, k - 1) : fits_at(w, to, k))
-            return true;
+    uint32_t *seen = rg_array(d->n, sizeof *seen), n = 0;
+
+    s->from = rg_array(d->n + 1, sizeof *s->from);
+    s->to = rg_array((size_t)d->n * d->n_classes, sizeof *s->to); /* fits: as the table itself */
+    if (seen)
+        memset(seen, 0, d->n * sizeof *seen);
+    for (uint32_t i = 0; seen && s->from && s->to && i < d->n; i++) {
+        s->from[i] = n;
+        for (uint32_t c = 0; c < d->n_classes; c++) {
+            uint16_t to = d->next[i * d->n_classes + c];
+            if (to == RG_DFA_DEAD || seen[to] == i + 1)
+                continue;
+            seen[to] = i + 1;
+            s->to[n++] = to;
+        }
+        s->from[i + 1] = n;
     }
-    return false;
+    rg_free(seen);
+    return seen && s->from && s->to;
 }
 
-static bool find_fits(rg_form *f, rg_dfa_word *w)
+/* The states from which k more characters are possible, by those from which k - 1 are: in `now`, of 0 at first. */
+static void find_column(const rg_dfa_word *w, const next_states *s, uint32_t k, const uint8_t *before, uint8_t *now)
+{
+    for (bool changed = true; changed;) { /* states within a character take more than one turn */
+        changed = false;
+        for (uint32_t i = w->d.n; i-- > 0;) {
+            bool fits = now[i] || (k == 0 && (w->max == RG_FOREVER || w->d.ends[i] & RG_DFA_ENDS));
+            for (uint32_t t = s->from[i]; !fits && t < s->from[i + 1]; t++)
+                fits = w->d.ends[s->to[t]] & RG_DFA_WHOLE ? k && before[s->to[t]] : now[s->to[t]];
+            changed |= fits && !now[i];
+            now[i] = fits;
+        }
+    }
+}
+
+/* From k on the answers are those of k. */
+static void fill_from(rg_dfa_word *w, const uint8_t *now, uint32_t k)
 {
     uint32_t n = words_64(w->n_bits);
 
+    for (uint32_t i = 0; i < w->d.n; i++) {
+        uint64_t *bits = w->fits + (size_t)i * n;
+        for (uint32_t b = k; now[i] && b < w->n_bits; b = (b / 64 + 1) * 64)
+            bits[b / 64] |= ~0ULL << (b % 64) & (w->n_bits - b / 64 * 64 < 64 ? (1ULL << w->n_bits % 64) - 1 : ~0ULL);
+    }
+}
+
+/* What is possible from a state with k more characters follows from what is with k - 1, so that two columns alike are
+ * followed by the same. */
+static bool find_fits(rg_form *f, rg_dfa_word *w)
+{
+    uint32_t n = words_64(w->n_bits);
+    next_states next = { 0 };
+    bool ok = find_next(&w->d, &next);
+    uint8_t *column = rg_array(w->d.n, 2), *now = column, *before = column ? column + w->d.n : NULL;
+
     w->fits = rg_array(w->d.n, n * sizeof *w->fits); /* fits: at most RG_DFA_STATES x RG_WORD_CHARS bits */
-    if (!w->fits)
-        return refuse(f, RG_E_MEMORY);
-    memset(w->fits, 0, (size_t)w->d.n * n * sizeof *w->fits);
-    for (uint32_t k = 0; k < w->n_bits; k++)
-        for (bool changed = true; changed;) {
-            changed = false;
-            for (uint32_t i = w->d.n; i-- > 0;)
-                if (!fits_at(w, i, k) && fits_more(w, i, k)) {
-                    w->fits[(size_t)i * n + k / 64] |= 1ULL << (k % 64);
-                    changed = true;
-                }
+    ok &= column && w->fits;
+    if (ok) {
+        memset(w->fits, 0, (size_t)w->d.n * n * sizeof *w->fits);
+        memset(before, 0, w->d.n);
+    }
+    for (uint32_t k = 0; ok && k < w->n_bits; k++) {
+        uint8_t *last = before;
+        memset(now, 0, w->d.n);
+        find_column(w, &next, k, before, now);
+        if (k > 1 && !memcmp(now, before, w->d.n)) {
+            fill_from(w, now, k);
+            break;
         }
-    return true;
+        for (uint32_t i = 0; i < w->d.n; i++)
+            w->fits[(size_t)i * n + k / 64] |= (uint64_t)now[i] << (k % 64);
+        before = now;
+        now = last;
+    }
+    rg_free(column);
+    rg_free(next.from);
+    rg_free(next.to);
+    return ok || refuse(f, RG_E_MEMORY);
 }
 
 /* Some number of characters more, of from to to, is possible. */

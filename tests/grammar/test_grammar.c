@@ -19,6 +19,9 @@
 
 /* ---- what each construct means ---- */
 
+#define D9 "123456789"
+#define E9 "ééééééééé"
+#define YZ "yzyzyzyzyzyzyzyz" /* 16 */
 #define OBJECT3 "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"string\"},\"c\":true}"
 
 static const struct {
@@ -147,6 +150,12 @@ static const struct {
       "\"ababab\"", "\"aba\"" } },
     { S, "{\"type\":\"string\",\"pattern\":\"\\\\S$\",\"maxLength\":2}", { "\"é\"", "\"\\\"é\"", "\"日本\"" }, { "\"日本é\"",
       "\"é \"", "\"\"" } },
+    { S, "{\"type\":\"string\",\"pattern\":\"^x.*$\",\"maxLength\":64}", { "\"x\"", "\"x" D9 D9 D9 D9 D9 D9 D9 "\"" },
+      { "\"\"", "\"x" D9 D9 D9 D9 D9 D9 D9 "1\"" } },
+    { S, "{\"type\":\"string\",\"pattern\":\"^x(yz)*$\",\"minLength\":64,\"maxLength\":66}", { "\"x" YZ YZ YZ YZ "\"" },
+      { "\"x" YZ YZ YZ "\"", "\"x" YZ YZ YZ YZ "yz\"" } },
+    { S, "{\"type\":\"string\",\"pattern\":\"^é+(b|ccc)$\",\"minLength\":66}",
+      { "\"é" E9 E9 E9 E9 E9 E9 E9 "éb\"", "\"é" E9 E9 E9 E9 E9 E9 E9 "ccc\"" }, { "\"é" E9 E9 E9 E9 E9 E9 E9 "b\"" } },
     { S, "{\"type\":\"string\",\"pattern\":\"^(ab)+$\",\"minLength\":3}", { "\"abab\"", "\"abababab\"" }, { "\"ab\"",
       "\"abababa\"" } },
     { S, "{\"type\":\"string\",\"format\":\"uuid\",\"pattern\":\"^[0-9a-f-]+$\"}", { "\"123e4567-e89b-12d3-a456-426614174000\"" },
