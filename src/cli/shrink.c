@@ -179,14 +179,25 @@ static rg_stage *open_stage(const shrink_job *j, const rg_checkpoint *ckpt, rg_e
 
 /* ---- repair ------------------------------------------------------------------------------------------------------ */
 
+/* A folder beside DST that is made and removed again; nothing may be there, since all of it is removed. */
+static bool beside(const shrink_job *j, const char *end, char path[1100], rg_error *err)
+{
+    if (snprintf(path, 1100, "%s.%s", j->args.positional[2], end) >= 1100)
+        return rg_fail(err, RG_E_USAGE, "%s: the path is too long", j->args.positional[2]);
+    if (rg_path_look(path) != RG_PATH_NONE)
+        return rg_fail(err, RG_E_USAGE, "%s: it is there already, and this run would make and remove it: move it away",
+                       path);
+    return true;
+}
+
 /* SRC itself, trained on with as many ids. */
 static bool control(shrink_job *j, rg_error *err)
 {
     char path[1100];
     bool ok;
 
-    if (snprintf(path, sizeof path, "%s.control", j->args.positional[2]) >= (int)sizeof path)
-        return rg_fail(err, RG_E_USAGE, "%s: the path is too long", j->args.positional[2]);
+    if (!beside(j, "control", path, err))
+        return false;
     ok = cli_heal_control(&j->heal, &j->args, path, j->path, err) && score(j, path, &j->control, err);
     cli_heal_remove(path);
     return ok;
@@ -197,8 +208,12 @@ static bool repair(shrink_job *j, rg_error *err)
 {
     const char *to = j->args.positional[2];
 
+    char path[1100];
+
     if (!j->heal.text)
         return true;
+    if (!j->heal.alone && !beside(j, "control", path, err))
+        return false;
     j->damaged = j->after;
     return cli_heal_run(&j->heal, &j->args, to, j->path, err) && score(j, to, &j->after, err) &&
            (j->heal.alone || control(j, err));
@@ -299,8 +314,8 @@ static bool train_on_grid(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *by
     char work[1100];
 
     (void)ckpt;
-    if (snprintf(work, sizeof work, "%s.training", j->args.positional[2]) >= (int)sizeof work)
-        return rg_fail(err, RG_E_USAGE, "%s: the path is too long", j->args.positional[2]);
+    if (!beside(j, "training", work, err))
+        return false;
     j->o.method = rg_shrink_method_find("qat", err);
     if (!j->heal.text)
         j->heal.text = j->text.path;

@@ -173,6 +173,12 @@ static void what_was_pruned_heals(void **state)
     assert_true(number(heal, "ppl_control") > 1 && number(heal, "won_back_of_control") > 0);
     json_decref(j);
     assert_int_equal(rg_path_look(test_scratch("healed.control")), RG_PATH_NONE);
+    /* A folder of somebody else's in the place of the one that is made and removed. */
+    assert_true(rg_dir_make(test_scratch("healed.control"), &(rg_error){ 0 }));
+    snprintf(args, sizeof args, "shrink prune tales-1m %s --channels 96 --samples 4 --ctx 64 --perplexity none --heal %s",
+             test_scratch("healed"), RG_SOURCE_DIR "/models/calibration.txt");
+    command_refuses(args, 2, "healed.control");
+    assert_int_equal(rg_path_look(test_scratch("healed.control")), RG_PATH_DIR);
     snprintf(args, sizeof args, "run %s -p Once -n 2 --temperature 0 --json", test_scratch("healed"));
     json_decref(command_json(args));
 }
