@@ -19,6 +19,7 @@
     COMMAND(bench)                                                                                                     \
     COMMAND(machine)                                                                                                   \
     COMMAND(plan)                                                                                                      \
+    COMMAND(tour)                                                                                                      \
     COMMAND(inspect)                                                                                                   \
     COMMAND(tokenize)                                                                                                  \
     COMMAND(tokenizer)                                                                                                 \

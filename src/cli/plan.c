@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/plan.h"
@@ -138,26 +137,6 @@ static bool open_subject(plan_job *j, rg_error *err)
 
 /* ---- machines ---------------------------------------------------------------------------------------------------- */
 
-static double memory_here(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-
-    return pages > 0 && page > 0 ? (double)pages * (double)page : 0;
-}
-
-static bool know_here(plan_job *j, rg_plan_machine *out, rg_error *err)
-{
-    const rg_backend *backend = rg_backend_find(j->args.common.isa, err);
-    int n = j->args.common.threads ? j->args.common.threads : rg_cores();
-
-    if (!backend || !cli_profile(&j->profile, &j->args.common, backend, n, j->remeasure, err))
-        return false;
-    snprintf(j->here, sizeof j->here, "this machine (%s, %d thread%s)", backend->name, n, n > 1 ? "s" : "");
-    *out = (rg_plan_machine){ .name = "here", .title = j->here, .memory_bytes = memory_here(), .chips = 1,
-                              .chunk = SPEED_ROWS, .m = { j->profile.roofs, &j->profile.rates } };
-    return true;
-}
-
 static bool open_machines(plan_job *j, rg_error *err)
 {
     const char *at = j->machine_names ? j->machine_names : "here";
@@ -170,7 +149,8 @@ static bool open_machines(plan_job *j, rg_error *err)
         if (j->n_machines == PLAN_MACHINES)
             return rg_fail(err, RG_E_USAGE, "plan: --machine takes up to %d names", PLAN_MACHINES);
         snprintf(name, sizeof name, "%.*s", (int)(n < 60 ? n : 60), at);
-        if (!(strcmp(name, "here") ? rg_plan_machine_find(m, name, err) : know_here(j, m, err)))
+        if (!(strcmp(name, "here") ? rg_plan_machine_find(m, name, err)
+                                   : cli_machine_here(m, &j->profile, j->here, &j->args.common, j->remeasure, err)))
             return false;
         rg_plan_machine_chips(m, j->chips);
         j->n_machines++;

@@ -19,7 +19,7 @@ typedef struct plan_job {
     float keep, acceptance, draft_cost;
     bool measure, remeasure, what_if, show_ops;
 
-    char title[256], here[96];
+    char title[256], here[CLI_HERE_ROOM];
     rg_checkpoint *ckpt;
     rg_model *model;
     rg_type weight_type; /* of a config without weights, which is measured with random ones */

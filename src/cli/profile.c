@@ -2,6 +2,10 @@
 #include "cli/profile.h"
 
 #include <stdio.h>
+#include <unistd.h>
+
+#include "base/pool.h"
+#include "cli/speed.h"
 
 static void show(void *quiet, double done)
 {
@@ -26,4 +30,25 @@ bool cli_profile(rg_profile *out, const cli_common *common, const rg_backend *ba
     bool have = !anew && cli_profile_folder && rg_profile_load(out, cli_profile_folder, backend, n_threads);
 
     return have || measure(out, common, backend, n_threads, err);
+}
+
+static double memory_here(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && page > 0 ? (double)pages * (double)page : 0;
+}
+
+bool cli_machine_here(rg_plan_machine *out, rg_profile *profile, char title[CLI_HERE_ROOM], const cli_common *common,
+                      bool anew, rg_error *err)
+{
+    const rg_backend *backend = rg_backend_find(common->isa, err);
+    int n = common->threads ? common->threads : rg_cores();
+
+    if (!backend || !cli_profile(profile, common, backend, n, anew, err))
+        return false;
+    snprintf(title, CLI_HERE_ROOM, "this machine (%s, %d thread%s)", backend->name, n, n > 1 ? "s" : "");
+    *out = (rg_plan_machine){ .name = "here", .title = title, .memory_bytes = memory_here(), .chips = 1,
+                              .chunk = SPEED_ROWS, .m = { profile->roofs, &profile->rates } };
+    return true;
 }
