@@ -22,9 +22,8 @@ PLANNED(plan_words)
 {
     const double words_s = 1e11 / 86400, chip = lecture(f, 256, true)->row.throughput;
 
-    SAY("%.2f million words a second, a token each: %.0f H100s with Llama 2 13B, 8 K/V heads, 256 at once", words_s
-        / 1e6,
-        words_s / chip);
+    SAY("%.2f million words a second, a token each: %.0f H100s with Llama 2 13B, 8 K/V heads, 256 at once",
+        words_s / 1e6, words_s / chip);
 }
 
 PLANNED(plan_ridge)
@@ -51,9 +50,9 @@ static void say_rows(const tour_facts *f, bool grouped, char out[TOUR_TEXT])
     const rg_plan_row *a = &lecture(f, 1, grouped)->row, *b = &lecture(f, 64, grouped)->row,
                       *c = &lecture(f, 256, grouped)->row;
 
-    SAY("batch 1, 64, 256: %.1f, %.1f, %.1f GB; %.2f, %.2f, %.2f ms; %.1f, %.1f, %.1f tokens/s%s", a->memory.total
-        / 1e9,
-        b->memory.total / 1e9, c->memory.total / 1e9, 1e3 * a->latency_s, 1e3 * b->latency_s, 1e3 * c->latency_s,
+    SAY("batch 1, 64, 256: %.1f, %.1f, %.1f GB; %.2f, %.2f, %.2f ms; %.1f, %.1f, %.1f tokens/s%s",
+        a->memory.total / 1e9, b->memory.total / 1e9, c->memory.total / 1e9,
+        1e3 * a->latency_s, 1e3 * b->latency_s, 1e3 * c->latency_s,
         a->throughput, b->throughput, c->throughput, c->fits ? "" : " (256 does not fit)");
 }
 
