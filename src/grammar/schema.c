@@ -541,6 +541,8 @@ uint32_t rg_schema(rg_form *f, const char *text, size_t n)
     rg_terms t = { 0 };
     uint32_t made = RG_NEVER;
 
+    if (s.root)
+        rg_schema_unevaluated(&s, text, n);
     if (s.root && (s.refs = rg_schema_refs_new(&s))) {
         rg_terms_add(&s, &t, s.root, 0);
         made = make(&s, &t);

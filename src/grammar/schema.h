@@ -104,6 +104,9 @@ const char *rg_schema_text(rg_schemas *s, const json_t *v, const char *key); /* 
 
 /* ---- schema_refs.c ---- */
 
+/* Unevaluated properties and items of the root, and of all in it, as additional ones where that is the same; text [n]:
+ * what the root was read from. */
+void rg_schema_unevaluated(rg_schemas *s, const char *text, size_t n);
 rg_schema_refs *rg_schema_refs_new(rg_schemas *s); /* all ids and anchors of the root; NULL and a failure */
 void rg_schema_refs_free(rg_schema_refs *r);       /* NULL is fine */
 json_t *rg_schema_target(rg_schemas *s, const json_t *schema); /* of its $ref; NULL and a failure */

@@ -295,7 +295,7 @@ static void opposites_that_are_not_known(void **state)
         { "{\"type\":\"array\",\"not\":{\"items\":{\"type\":\"null\"}}}", "'not' of a schema with 'items'" },
         { "{\"type\":\"string\",\"not\":{\"format\":\"date\"}}", "'not' of a schema with 'format'" },
         { "{\"not\":{\"contains\":{}}}", "'contains'" },
-        { "{\"type\":\"object\",\"unevaluatedProperties\":false}", "'unevaluatedProperties'" },
+        { "{\"anyOf\":[{\"required\":[\"a\"]}],\"unevaluatedProperties\":false}", "'unevaluatedProperties'" },
         { "{\"oneOf\":[{\"type\":\"string\"},{\"format\":\"date\"}]}", "the opposite of 'format'" },
     };
     words w = all_bytes();
