@@ -58,15 +58,11 @@ static bool open_teacher(job *j, rg_error *err)
                                          &(rg_passes_options){ .n_threads = j->t.n_threads, .pool = j->t.pool }, err)
                        : NULL;
     if (j->model && j->store) {
-        uint64_t number;
-
-        if (!rg_teacher_number(j->from, &number, err))
-            return false;
         j->samples = rg_samples_open(j->store,
                                      &(rg_samples_kind){ .draws = j->draws,
                                                          .vocab_size = rg_teacher_config(j->model)->vocab_size,
                                                          .seed = j->o.seed,
-                                                         .teacher = number },
+                                                         .teacher = rg_teacher_number(j->model) },
                                      err);
         j->o.store = j->samples;
     }

@@ -2,6 +2,7 @@
 #include "train/distill.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ struct rg_distill {
     double outputs;      /* H of the batch, summed */
     /* From the student's width to the teacher's, where they differ. */
     float *map, *d_map; /* [teacher's, student's] */
+    char tag[200];
     int64_t shape[2];
 };
 
@@ -322,7 +324,8 @@ static bool add_map(void *arg, rg_adamw *a, rg_error *err)
 
 rg_objective rg_distill_objective(rg_distill *d)
 {
-    return (rg_objective){ .arg = d, .count = count, .begin = begin, .compute = compute, .add_to = add_map };
+    return (
+        rg_objective){ .arg = d, .tag = d->tag, .count = count, .begin = begin, .compute = compute, .add_to = add_map };
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -362,6 +365,10 @@ rg_distill *rg_distill_new(rg_teacher *teacher, const rg_masters *student, const
     d->cols = rg_back_min(theirs->vocab_size, ours->vocab_size);
     if (o->loss.kind != RG_SAMPLED_KL)
         d->o.draws = 0;
+    snprintf(d->tag, sizeof d->tag,
+             "distilled: loss %d, temperature %g, k %d, draws %d, outputs %d, targets %d, seed %llu, teacher %016llx",
+             (int)o->loss.kind, o->loss.temperature, o->loss.k, d->o.draws, o->outputs, o->targets_alone,
+             (unsigned long long)o->seed, (unsigned long long)rg_teacher_number(teacher));
     if (make_map(d, theirs->dim, ours->dim, err))
         return d;
     rg_distill_free(d);

@@ -342,7 +342,9 @@ static bool add_to(void *arg, rg_adamw *a, rg_error *err)
 
 rg_objective rg_medusa_objective(rg_medusa *d)
 {
-    return (rg_objective){ .arg = d, .count = count, .begin = begin, .compute = compute, .add_to = add_to };
+    return (rg_objective){
+        .arg = d, .tag = "heads of Medusa", .count = count, .begin = begin, .compute = compute, .add_to = add_to
+    };
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 
 typedef struct rg_objective {
     void *arg;
+    const char *tag; /* what it is, in words: a run goes on only with the same; NULL: cross-entropy */
     /* Positions of a batch that its loss is a sum over: a step's sum is divided by those of all its micro-batches. */
     int64_t (*count)(void *arg, const rg_texts *t);
     /* Before the gradients of a step, whose micro-batches these are; NULL: nothing is to be done. */

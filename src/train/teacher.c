@@ -7,12 +7,29 @@
 
 struct rg_teacher {
     rg_model *model;
+    uint64_t number;
     rg_passes *passes;
     const rg_texts *texts;
     int64_t first; /* positions of the piece that was computed */
     int n;
     rg_slab rows;
 };
+
+static bool find_number(const rg_checkpoint *from, uint64_t *number, rg_error *err)
+{
+    uint8_t head[4096];
+
+    *number = 0;
+    for (int i = 0; i < rg_checkpoint_n_tensors(from); i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(from, i);
+        const size_t n = t->bytes < sizeof head ? t->bytes : sizeof head;
+
+        if (!rg_tensor_read(from, t, 0, head, n, err))
+            return false;
+        *number = rg_hash(head, n, rg_hash(t->name, strlen(t->name), *number));
+    }
+    return true;
+}
 
 rg_teacher *rg_teacher_open(const rg_checkpoint *from, const rg_backend *backend, const rg_passes_options *o,
                             rg_error *err)
@@ -25,7 +42,7 @@ rg_teacher *rg_teacher_open(const rg_checkpoint *from, const rg_backend *backend
     if (t->model && !rg_config_has_logits(&t->model->config))
         rg_fail(err, RG_E_UNSUPPORTED, "%s: an encoder, or a model without a head, predicts no ids: it cannot teach",
                 rg_checkpoint_path(from));
-    else if (t->model)
+    else if (t->model && find_number(from, &t->number, err))
         t->passes = rg_passes_of_model(t->model, backend, o, err);
     if (t->passes)
         return t;
@@ -43,20 +60,9 @@ void rg_teacher_close(rg_teacher *t)
     rg_free(t);
 }
 
-bool rg_teacher_number(const rg_checkpoint *from, uint64_t *number, rg_error *err)
+uint64_t rg_teacher_number(const rg_teacher *t)
 {
-    uint8_t head[4096];
-
-    *number = 0;
-    for (int i = 0; i < rg_checkpoint_n_tensors(from); i++) {
-        const rg_tensor *t = rg_checkpoint_tensor(from, i);
-        const size_t n = t->bytes < sizeof head ? t->bytes : sizeof head;
-
-        if (!rg_tensor_read(from, t, 0, head, n, err))
-            return false;
-        *number = rg_hash(head, n, rg_hash(t->name, strlen(t->name), *number));
-    }
-    return true;
+    return t->number;
 }
 
 const rg_config *rg_teacher_config(const rg_teacher *t)

@@ -118,6 +118,14 @@ bool rg_training_loss(rg_training *t, const rg_objective *o, const rg_texts *tex
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
+/* Settings, and what the run makes small, as text. */
+static void describe(const rg_training *t, rg_buf *to)
+{
+    rg_train_settings_write(t->o.settings, to);
+    if (t->objective.tag)
+        rg_buf_printf(to, " %s", t->objective.tag);
+}
+
 static const char *const moments[] = { "w.", "m.", "v." };
 
 /* Call each for weights and moments of every trained tensor, in one order. */
@@ -159,7 +167,7 @@ bool rg_training_save(const rg_training *t, const char *path, rg_error *err)
     rg_ckpt_writer *w = rg_safetensors_create(path, err);
 
     rg_buf_init(&settings, SETTINGS_CAP);
-    rg_train_settings_write(t->o.settings, &settings);
+    describe(t, &settings);
     const int64_t n = (int64_t)settings.n;
     bool ok = w && (!settings.failed || rg_fail_memory(err, settings.n)) &&
               rg_ckpt_declare(w, "place", RG_I64, 1, &n_place, err) &&
@@ -193,7 +201,7 @@ static bool check_settings(const rg_training *t, const rg_checkpoint *c, rg_erro
     bool ok = text && rg_tensor_read(c, tensor, 0, text, tensor->bytes, err);
 
     rg_buf_init(&now, SETTINGS_CAP);
-    rg_train_settings_write(t->o.settings, &now);
+    describe(t, &now);
     if (ok && (now.n != tensor->bytes || memcmp(now.data, text, now.n)))
         ok = rg_fail(err, RG_E_INPUT, "%s: it was trained with other settings: %.*s", rg_checkpoint_path(c),
                      (int)tensor->bytes, text);

@@ -366,6 +366,43 @@ static void threads_change_no_bit(void **state)
     assert_memory_equal(losses[0], losses[1], 6 * sizeof(double));
 }
 
+/* A run goes on with the same bits, and only towards the same teacher by the same loss. */
+static void a_run_goes_on_with_its_own_loss(void **state)
+{
+    const rg_distill_options other = { .loss = { RG_REVERSE_KL, 1, 0 } };
+    char saved[512];
+    double whole[8], second[8];
+    rg_training_step s;
+    rg_error err = { 0 };
+    lesson l;
+
+    (void)state;
+    snprintf(saved, sizeof saved, "%s", test_scratch("lesson.safetensors"));
+    begin(&l, test_data("llama"), test_data("llama3"), &forward, NULL, 2);
+    for (int i = 0; i < l.s.steps; i++) {
+        assert_ok(rg_training_next(l.run, &s, &err), err);
+        whole[i] = s.loss;
+        if (i == 2)
+            assert_ok(rg_training_save(l.run, saved, &err), err);
+    }
+    end(&l);
+    begin(&l, test_data("llama"), test_data("llama3"), &forward, NULL, 1);
+    assert_int_equal(rg_training_resume(l.run, saved, &err), 1);
+    for (int i = 3; i < l.s.steps; i++) {
+        assert_ok(rg_training_next(l.run, &s, &err), err);
+        second[i] = s.loss;
+    }
+    assert_memory_equal(whole + 3, second + 3, 3 * sizeof *whole);
+    end(&l);
+    begin(&l, test_data("llama"), test_data("llama3"), &other, NULL, 1);
+    assert_int_equal(rg_training_resume(l.run, saved, &err), -1);
+    end(&l);
+    begin(&l, test_data("llama"), test_data("gemma2"), &forward, NULL, 1);
+    assert_int_equal(rg_training_resume(l.run, saved, &err), -1);
+    assert_non_null(strstr(err.text, "teacher"));
+    end(&l);
+}
+
 /* The second run finds all draws in the file, and comes to the same; a tail that was not written whole is cut off. */
 static void drawn_ids_are_found_again(void **state)
 {
@@ -405,10 +442,15 @@ static void drawn_ids_are_found_again(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(divergences_as_the_golden),     cmocka_unit_test(a_small_divergence_is_exact),
-        cmocka_unit_test(draws_as_the_golden),           cmocka_unit_test(outputs_of_layers_as_the_golden),
-        cmocka_unit_test(a_model_is_no_way_from_itself), cmocka_unit_test(students_come_nearer),
-        cmocka_unit_test(threads_change_no_bit),         cmocka_unit_test(drawn_ids_are_found_again),
+        cmocka_unit_test(divergences_as_the_golden),
+        cmocka_unit_test(a_small_divergence_is_exact),
+        cmocka_unit_test(draws_as_the_golden),
+        cmocka_unit_test(outputs_of_layers_as_the_golden),
+        cmocka_unit_test(a_model_is_no_way_from_itself),
+        cmocka_unit_test(students_come_nearer),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(drawn_ids_are_found_again),
+        cmocka_unit_test(a_run_goes_on_with_its_own_loss),
     };
 
     test_init(argc, argv);
