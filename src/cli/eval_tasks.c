@@ -266,11 +266,10 @@ static void settle(const question *q, const char *text, rg_buf *to)
     const bool any_case = json_is_true(json_object_get(q->line, "ignore_case"));
     const bool no_marks = json_is_true(json_object_get(q->line, "ignore_punctuation"));
 
-    while (strip && isspace((unsigned char)*text))
-        text++;
     for (; *text; text++) {
         char c = any_case ? (char)tolower((unsigned char)*text) : *text;
-        if (!no_marks || !ispunct((unsigned char)*text))
+        bool counts = !no_marks || !ispunct((unsigned char)c);
+        if (counts && !(strip && !to->n && isspace((unsigned char)c)))
             rg_buf_add(to, &c, 1);
     }
     while (strip && to->n && isspace((unsigned char)to->data[to->n - 1]))

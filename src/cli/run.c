@@ -44,7 +44,9 @@ typedef struct run_options {
     cli_constraint constraint;
     int32_t n, logprobs, n_samples;
     cli_strings stop;
-    bool ignore_eos;
+    bool ignore_eos, has_budget;
+    int32_t thinking_budget;
+    const char *thinking_end;
 } run_options;
 
 typedef struct result {
@@ -430,10 +432,24 @@ static bool search_tree(const run_options *o, rg_engine *e, const rg_params *p, 
     return ok;
 }
 
+/* The prompt leaves a reasoning open, which may have so many tokens before this text is forced.  *end is the caller's,
+ * to be freed with rg_ids_free. */
+static bool set_budget(const run_options *o, const rg_engine *e, rg_thinking *to, int32_t **end, rg_error *err)
+{
+    size_t n = 0;
+
+    if (!o->has_budget)
+        return true;
+    if (!rg_encode(e, o->thinking_end, strlen(o->thinking_end), RG_ENCODE_NO_SPECIAL, end, &n, err))
+        return false;
+    *to = (rg_thinking){ .end = *end, .n_end = (int32_t)n, .budget = o->thinking_budget };
+    return n || rg_fail(err, RG_E_USAGE, "run: --thinking-end is empty");
+}
+
 static bool generate(run_options *o, rg_engine *e, rg_error *err)
 {
     rg_info info = rg_engine_info(e);
-    int32_t *ids = NULL;
+    int32_t *ids = NULL, *end = NULL;
     size_t n_ids = 0;
     result r = { .answers = new_answers(o->n_samples),
                  .told_late = o->searching.p.n_beams || o->searching.best_of > o->n_samples };
@@ -458,12 +474,14 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
                     .best_of = o->searching.best_of,
                     .stop_ids = o->searching.eos,
                     .n_stop_ids = o->searching.eos_text.n };
+    ok = ok && set_budget(o, e, &p.thinking, &end, err);
     p.sampling.n_logprobs = o->logprobs;
     p.sampling.ignore_eos = o->ignore_eos || p.n_stop_ids;
     if (ok && o->searching.search) {
         ok = search_tree(o, e, &p, err);
         rg_grammar_close(grammar);
         rg_ids_free(ids);
+        rg_ids_free(end);
         free_answers(r.answers, o->n_samples);
         return ok;
     }
@@ -478,6 +496,7 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     rg_request_close(request);
     rg_grammar_close(grammar);
     rg_ids_free(ids);
+    rg_ids_free(end);
     free_answers(r.answers, o->n_samples);
     return ok;
 }
@@ -486,7 +505,7 @@ extern const cli_command cli_run;
 
 static int run(int argc, char **argv)
 {
-    static run_options o = { .n = 128, .logprobs = -1, .n_samples = 1 };
+    static run_options o = { .n = 128, .logprobs = -1, .n_samples = 1, .thinking_end = "</think>" };
     const cli_option options[] = {
         { "-p", CLI_STRING, &o.prompt, "TEXT", "the prompt" },
         { "-f", CLI_STRING, &o.file, "FILE", "the prompt from a file (- is standard input)" },
@@ -496,6 +515,9 @@ static int run(int argc, char **argv)
         { "--logprobs", CLI_INT, &o.logprobs, "K", "log-probabilities, and of the K best", 0, 100 },
         { "--stop", CLI_STRINGS, &o.stop, "TEXT", "end where this text comes (repeatable)" },
         { "--ignore-eos", CLI_FLAG, &o.ignore_eos, NULL, "end tokens are ordinary" },
+        { "--thinking-budget", CLI_INT, &o.thinking_budget, "N",
+          "where the prompt leaves a reasoning open: after so many tokens it is ended", 0, INT32_MAX, &o.has_budget },
+        { "--thinking-end", CLI_STRING, &o.thinking_end, "TEXT", "by this text (default </think>)" },
         CLI_CONSTRAINT_OPTIONS(o.constraint),
         CLI_SAMPLING_OPTIONS(o.sampling),
         CLI_ENGINE_OPTIONS(o.engine),

@@ -55,7 +55,7 @@ rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_ref
     return c;
 }
 
-static void free_choice(rg_choice *ch)
+void rg_choice_fini(rg_choice *ch)
 {
     rg_buf_fini(&ch->text);
     rg_answer_fini(&ch->answer);
@@ -84,7 +84,7 @@ void rg_call_free(rg_call *c)
         rg_request_close(c->requests[i]);
     rg_grammar_close(c->grammar);
     for (int32_t i = 0; c->choices && i < c->n_choices; i++)
-        free_choice(&c->choices[i]);
+        rg_choice_fini(&c->choices[i]);
     while (c->n_prompts)
         rg_call_drop_prompt(c);
     rg_free(c->requests);

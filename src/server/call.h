@@ -38,6 +38,7 @@ typedef struct rg_choice {
     rg_buf logprobs;  /* rg_logprob */
     rg_buf tops;      /* rg_top */
     int32_t n_tokens, n_reasoning;
+    int32_t n_votes; /* answers that agree with it, itself among them; 0: nobody voted */
     rg_finish finish;
     int32_t stop, stop_id; /* as in rg_token, once it is finished */
     uint64_t last_ns;      /* when its last token came */
@@ -132,6 +133,7 @@ struct rg_call {
     double deadline_s;
     int32_t max_tokens;
     rg_hints hints;
+    int64_t n_dropped_tokens; /* of answers that were drawn and lost a vote */
     bool keeps_ids; /* the ids of its answers are kept: the shape wants them, or the client */
     rg_buf out;
     int64_t n_prefilled;          /* positions of the prompts, as last told to a client that asked for progress */
@@ -173,6 +175,8 @@ bool rg_call_start(rg_call *c, rg_refusal *e);
 /* Submit as many prompts as one call may have in the engine.  The others follow as earlier ones end.  False and *e: the
  * engine takes no prompt of this call, or one of them never. */
 bool rg_call_submit(rg_call *c, rg_refusal *e);
+
+void rg_choice_fini(rg_choice *ch);
 
 /* The pump's: take what came, send what is to be sent.  False: it is over. */
 bool rg_call_turn(rg_call *c, uint64_t now_ns);

@@ -388,6 +388,13 @@ static bool read_search(rg_fields *f, const json_t *body, unsigned api, rg_refus
         return rg_refuse_field(e, "best_of", "'best_of' must not be below 'n'.");
     if (f->stream && (f->use_beams || f->best_of > f->n))
         return rg_refuse(e, 400, "unsupported_value", name, "'%s' is not supported with 'stream'.", name);
+    if (f->best_of_by && !strcmp(f->best_of_by, "majority")) {
+        if (f->use_beams || !(f->best_of > f->n))
+            return rg_refuse_field(e, "best_of_by", "'best_of_by' majority needs a 'best_of' above 'n', and no beams.");
+        f->n_told = f->n;
+        f->n = f->best_of;
+        f->best_of = RG_NOT_GIVEN;
+    }
     if (f->use_beams && f->n_prompt_tops >= 0)
         return rg_refuse(e, 400, "unsupported_value", name,
                          "'%s' is not supported with log-probabilities of the prompt.", name);

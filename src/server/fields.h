@@ -89,6 +89,8 @@ typedef struct rg_fields {
     int32_t n_bias;
     rg_constraint constraint;
     int64_t best_of;     /* RG_NOT_GIVEN: as n */
+    const char *best_of_by, *vote_after; /* how the best are chosen: NULL or "logprob", "majority" */
+    int64_t n_told;      /* by majority: of n answers so many are told; 0: all are */
     int64_t no_repeat_ngram;
     bool use_beams;
     double length_penalty;

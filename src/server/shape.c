@@ -294,6 +294,8 @@ void rg_chunk_close_progress(rg_buf *b, rg_call *c)
 /* stop_reason: the stop text or the stop id that ended the answer, if one did. */
 void rg_write_finish(rg_buf *b, const rg_call *c, const rg_choice *ch)
 {
+    if (ch->n_votes)
+        rg_out_int(b, "votes", ch->n_votes);
     rg_out_text(b, "finish_reason", ch->finish == RG_RUNNING ? NULL : rg_finish_word(ch));
     if (ch->finish == RG_FINISH_STOP && ch->stop >= 0)
         rg_out_text(b, "stop_reason", c->f.stop[ch->stop]);

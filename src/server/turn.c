@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "server/call.h"
 #include "server/timings.h"
+#include "server/vote.h"
 
 /* ---- tokens in --------------------------------------------------------------------------------------------------- */
 
@@ -105,6 +106,7 @@ rg_totals rg_call_totals(const rg_call *c)
         t.steps_s += u.steps_s;
         t.limit_s += u.limit_s;
     }
+    t.n_output += c->n_dropped_tokens;
     for (int32_t i = 0; i < c->n_choices; i++) {
         t.n_output += drawn_more ? 0 : c->choices[i].n_tokens;
         t.n_reasoning += c->choices[i].n_reasoning;
@@ -258,6 +260,8 @@ static bool finish(rg_call *c)
         return abort_for(c, 500, "not_finite", "The model computed NaN or infinity: its weights are damaged.", 0);
     if (dead || (late && c->shape->embeds))
         return abort_for(c, 504, "deadline_exceeded", "The request's time was over before there was an answer.", 0);
+    if (c->f.n_told)
+        rg_call_vote(c);
     record(c, why_ended(c));
     if (c->f.stream) {
         c->shape->stop(c, &c->out);

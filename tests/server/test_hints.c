@@ -3,6 +3,8 @@
 #define _GNU_SOURCE 1
 #include "server/live.h"
 
+#include <strings.h>
+
 #include "base/file.h"
 #include "server/json.h"
 #include "support/model.h"
@@ -216,6 +218,66 @@ static void weights_are_replaced_if_that_is_allowed(void **state)
     test_server_stop(&t);
 }
 
+/* ---- votes ------------------------------------------------------------------------------------------------------- */
+
+/* As the server counts, from all answers: the text with the most, of equal ones the first. */
+static int most_votes(const json_t *choices, int *votes)
+{
+    int best = 0;
+
+    *votes = 0;
+    for (int i = 0; i < (int)json_array_size(choices); i++) {
+        int n = 0;
+        for (size_t k = 0; k < json_array_size(choices); k++)
+            n += !strcasecmp(test_json_text(json_array_get(choices, (size_t)i), "text"),
+                             test_json_text(json_array_get(choices, k), "text"));
+        best = n > *votes ? i : best;
+        *votes = n > *votes ? n : *votes;
+    }
+    return best;
+}
+
+static void the_majority_is_told(void **state)
+{
+    static const char ask[] = "\"prompt\":\"Once upon a time, there was a little\",\"max_tokens\":1,\"seed\":4";
+    test_server t = start(NULL, NULL, false);
+    char body[512];
+    int votes;
+
+    (void)state;
+    snprintf(body, sizeof body, "{%s,\"n\":24}", ask);
+    json_t *all = test_web_json(t.port, "/v1/completions", body, 200);
+    int best = most_votes(json_object_get(all, "choices"), &votes);
+    assert_true(votes > 1);
+    snprintf(body, sizeof body, "{%s,\"best_of\":24,\"best_of_by\":\"majority\"}", ask);
+    json_t *v = test_web_json(t.port, "/v1/completions", body, 200);
+    assert_int_equal(json_array_size(json_object_get(v, "choices")), 1);
+    assert_string_equal(test_json_text(v, "choices.0.text"),
+                        test_json_text(json_array_get(json_object_get(all, "choices"), (size_t)best), "text"));
+    assert_int_equal(number(v, "choices.0.votes"), votes);
+    assert_int_equal(number(v, "usage.completion_tokens"), number(all, "usage.completion_tokens"));
+    json_decref(v);
+    snprintf(body, sizeof body, "{%s,\"n\":3,\"best_of\":24,\"best_of_by\":\"majority\",\"vote_after\":\"\"}", ask);
+    v = test_web_json(t.port, "/v1/completions", body, 200);
+    for (int i = 0, before = votes; i < 3; i++) {
+        const json_t *c = json_array_get(json_object_get(v, "choices"), (size_t)i);
+        assert_int_equal(number(c, "index"), i);
+        assert_true(number(c, "votes") <= before);
+        before = (int)number(c, "votes");
+    }
+    json_decref(v);
+    v = test_web_json(t.port, "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
+                      "\"max_tokens\":4,\"best_of\":5,\"best_of_by\":\"majority\",\"vote_after\":\" \"}", 200);
+    assert_int_equal(json_array_size(json_object_get(v, "choices")), 1);
+    assert_true(number(v, "choices.0.votes") >= 1);
+    json_decref(v);
+    json_decref(all);
+    assert_int_equal(test_web_status(t.port, "/v1/completions", "{\"prompt\":\"x\",\"best_of_by\":\"majority\"}"), 400);
+    assert_int_equal(test_web_status(t.port, "/v1/completions", "{\"prompt\":\"x\",\"best_of\":3,\"stream\":true,"
+                                     "\"best_of_by\":\"majority\"}"), 400);
+    test_server_stop(&t);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +286,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reasoning_keeps_its_budget),
         cmocka_unit_test(predictions_are_counted),
         cmocka_unit_test(weights_are_replaced_if_that_is_allowed),
+        cmocka_unit_test(the_majority_is_told),
     };
 
     test_init(argc, argv);
