@@ -13,10 +13,10 @@ from ._header import VERSION as __version__
 from .engine import Engine, Host, open
 from .errors import (BusyError, ClosedError, FileError, InputError, LimitError, OutOfMemoryError, RidgeError, UnsupportedError,
                      UsageError)
-from .params import Grammar, Params
+from .params import Grammar, Params, Thinking
 from .request import Request
 from .results import Answer, Found, Info, PromptLogprobs, Ranked, Result, Token, Usage
 
 __all__ = ["Answer", "BusyError", "ClosedError", "Engine", "FileError", "Found", "Grammar", "Host", "Info", "InputError",
-           "LimitError", "OutOfMemoryError", "Params", "PromptLogprobs", "Ranked", "Request", "Result", "RidgeError", "Token",
+           "LimitError", "OutOfMemoryError", "Params", "PromptLogprobs", "Ranked", "Request", "Result", "RidgeError", "Thinking", "Token",
            "UnsupportedError", "UsageError", "Usage", "__version__", "open"]

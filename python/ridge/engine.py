@@ -125,6 +125,12 @@ class Engine(Vectors):
         with self._use() as pointer:
             return library.rg_engine_has_room(pointer, encoded(tenant, "tenant"))
 
+    def update_weights(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Replace the weights by those of another checkpoint of the same shapes and types, such as a training's next step.
+        Requests that are there end first, by the old weights.  On an error the old ones stay."""
+        with self._use() as pointer:
+            call("rg_engine_update_weights", pointer, encoded(path, "path"))
+
     def show(self, tokens: Sequence[Union[int, str]]) -> None:
         """Special tokens, by id or text, that answers with show_marks=True show as their text: marks of reasoning and calls.
         Once, before such requests."""
@@ -294,7 +300,8 @@ def open(path: Union[str, os.PathLike[str]], *, host: Optional[Host] = None, n_t
          max_waiting: int = 0, max_waiting_ids: int = 0, max_wait_s: float = 0, step_s: float = 0, pace: float = 0,
          share_prefixes: bool = False, static_batching: bool = False, prefix_cache: bool = True,
          pack_cache: Union[str, os.PathLike[str], None] = None, draft: Optional[str] = None, verify: Optional[str] = None,
-         max_draft: int = 0, expert_bytes: int = 0, adapters: Optional[Mapping[str, Union[str, os.PathLike[str]]]] = None,
+         max_draft: int = 0, preempt: Optional[str] = None, expert_bytes: int = 0,
+         adapters: Optional[Mapping[str, Union[str, os.PathLike[str]]]] = None,
          chat_template: Union[str, os.PathLike[str], None] = None, profile_folder: Union[str, os.PathLike[str], None] = None,
          progress: Optional[Callable[[str, float], None]] = None) -> Engine:
     """Open a checkpoint (a GGUF file or a Hugging Face folder) and start its engine.
@@ -310,7 +317,8 @@ def open(path: Union[str, os.PathLike[str]], *, host: Optional[Host] = None, n_t
         max_wait_s=max_wait_s, step_s=step_s, pace=pace, share_prefixes=share_prefixes, static_batching=static_batching,
         no_prefix_cache=not prefix_cache, max_draft=max_draft, expert_bytes=expert_bytes)
     for name, text in (("isa", isa), ("recipe", recipe), ("sparsity", sparsity), ("kv_type", kv_type), ("pack_cache", pack_cache),
-                       ("draft", draft), ("verify", verify), ("chat_template", chat_template), ("profile_folder", profile_folder)):
+                       ("draft", draft), ("verify", verify), ("preempt", preempt), ("chat_template", chat_template),
+                       ("profile_folder", profile_folder)):
         setattr(options, name, encoded(text, name))
     named = [h.rg_adapter_option(name=encoded(n, "an adapter's name"), path=encoded(p, "an adapter's path"))
              for n, p in (adapters or {}).items()]

@@ -16,7 +16,7 @@ from . import _header as h
 from ._library import encoded, library
 from .errors import InputError
 
-__all__ = ["Params", "Grammar"]
+__all__ = ["Params", "Grammar", "Thinking"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,16 @@ class Grammar:
 
 
 @dataclass(frozen=True)
+class Thinking:
+    """A budget for the reasoning that a model writes before its answer: once it is used up, the ids `end` are forced, which end
+    the reasoning.  start: ids that begin it; none: the answer begins within it."""
+
+    budget: int
+    end: Sequence[int]
+    start: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
 class Params:
     """How an answer is made.  None: as the checkpoint says (its generation_config), or else off.  Names, ranges and the order
     of the rules are those of `ridge run` and of the server."""
@@ -117,6 +127,8 @@ class Params:
     # Rows in place of ids, as encoders of pictures and of sound make them: [n, Info.given_dim] numbers from this position on; at
     # these positions the prompt has -1.  A row stands for what the embedding gives for an id, scaled as the family scales it.
     given: Mapping[int, npt.ArrayLike] = field(default_factory=dict)
+    thinking: Optional[Thinking] = None
+    predicted: Sequence[int] = ()          # ids that the answer is expected to be made of mostly: drafts; they change no answer
     show_marks: bool = False               # special tokens given to Engine.show are part of the text
     n_beams: int = 0                       # beam search
     length_penalty: float = 1.0
@@ -217,6 +229,11 @@ def struct_of(p: Params, ids: Any, sampling: h.rg_sampling, max_tokens: int, giv
     for one, (at, _) in zip(given, s.rows):
         put(one, at=at)
     s.given, s.n_given = array_of(h.rg_given_rows, given), len(given)
+    s.predicted, s.n_predicted = array_of(ctypes.c_int32, list(p.predicted)), len(p.predicted)
+    if p.thinking is not None:
+        put(s.thinking, budget=p.thinking.budget)
+        s.thinking.end, s.thinking.n_end = array_of(ctypes.c_int32, list(p.thinking.end)), len(p.thinking.end)
+        s.thinking.start, s.thinking.n_start = array_of(ctypes.c_int32, list(p.thinking.start)), len(p.thinking.start)
     s.adapter, s.tenant, s.cache_salt = (encoded(getattr(p, x), x) for x in ("adapter", "tenant", "cache_salt"))
     _search(p, s)
     return s

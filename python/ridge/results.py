@@ -76,6 +76,7 @@ class Usage:
     n_steps: int
     n_drafted: int
     n_accepted: int
+    n_predicted_accepted: int  # of these, ids of Params.predicted
     uncached: str
     beam_blocks: int
     beam_blocks_unshared: int

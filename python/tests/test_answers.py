@@ -172,6 +172,25 @@ def test_logprobs_of_what_is_drawn(tales):
     assert raw.logprobs.tobytes() != drawn.logprobs.tobytes()
 
 
+def test_reasoning_has_a_budget(tales):
+    end = tales.encode(" the", add_special_tokens=False)
+    got = tales.generate(PROMPT, max_tokens=20, temperature=0, ignore_eos=True, thinking=ridge.Thinking(budget=5, end=end))
+    free = tales.generate(PROMPT, max_tokens=20, temperature=0, ignore_eos=True)
+    assert any(got.ids[i:i + len(end)] == end for i in range(6)) and len(got.ids) == 20
+    with ridge.open(TALES, draft="ngram", preempt="recompute", **SMALL) as engine:
+        told = engine.generate(PROMPT, max_tokens=20, temperature=0, ignore_eos=True, predicted=free.ids)
+        assert told.ids == free.ids and told.usage.n_predicted_accepted > 0
+
+
+def test_weights_are_replaced():
+    with ridge.open(TALES, **SMALL) as engine:
+        before = engine.generate(PROMPT, max_tokens=8, temperature=0).ids
+        engine.update_weights(TALES)
+        assert engine.generate(PROMPT, max_tokens=8, temperature=0).ids == before and engine.stats()["n_updates"] == 1
+        with pytest.raises(ridge.RidgeError):
+            engine.update_weights(GOLDEN / "llama")
+
+
 def test_rows_in_place_of_ids():
     with ridge.open(GOLDEN / "llama", **SMALL) as engine:
         ids = [5, 6, 7, 8, 9, 10, 11]

@@ -16,11 +16,13 @@ size_t rg_size_of(const char *name)
         const char *name;
         size_t size;
     } sizes[] = {
-        OF(rg_error),           OF(rg_logit_bias),   OF(rg_sampling),  OF(rg_grammar_source), OF(rg_diffusion_params),
-        OF(rg_beam_params),     OF(rg_given_rows),   OF(rg_params),    OF(rg_options),        OF(rg_adapter_option),
-        OF(rg_host_options),    OF(rg_info),         OF(rg_card),      OF(rg_stats),          OF(rg_limits),
-        OF(rg_forecast),        OF(rg_text_options), OF(rg_text_ids),  OF(rg_chat_options),   OF(rg_top),
-        OF(rg_token),           OF(rg_usage),        OF(rg_prompt_logprob), OF(rg_mcts_params), OF(rg_mcts_result),
+        OF(rg_error), OF(rg_logit_bias), OF(rg_sampling), OF(rg_grammar_source),
+        OF(rg_diffusion_params), OF(rg_beam_params), OF(rg_thinking), OF(rg_given_rows),
+        OF(rg_params), OF(rg_options), OF(rg_adapter_option), OF(rg_host_options),
+        OF(rg_info), OF(rg_card), OF(rg_stats), OF(rg_limits),
+        OF(rg_forecast), OF(rg_text_options), OF(rg_text_ids), OF(rg_chat_options),
+        OF(rg_top), OF(rg_token), OF(rg_usage), OF(rg_prompt_logprob),
+        OF(rg_mcts_params), OF(rg_mcts_result),
     };
 #undef OF
 

@@ -529,10 +529,22 @@ static void logits_of_a_prompt(void **state)
     rg_close(e);
 }
 
-/* What a binding in another language finds out before its first call. */
+/* What a binding in another language finds out before its first call; of every struct that ridge.h lays out. */
 static void layouts_are_told(void **state)
 {
+    static const char begin[] = "\ntypedef struct ";
+    char *header = test_read_text(RG_SOURCE_DIR "/include/ridge.h"), name[64];
+    int n = 0;
+
     (void)state;
+    for (const char *at = header; (at = strstr(at, begin)); n++) {
+        at += strlen(begin);
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " ;"), at);
+        if (at[strlen(name) + 1] == '{' && !rg_size_of(name))
+            fail_msg("src/api/layout.c lacks %s, which ridge.h declares", name);
+    }
+    assert_true(n > 20);
+    free(header);
     assert_string_equal(rg_version(), RG_VERSION);
     assert_int_equal(rg_size_of("rg_params"), sizeof(rg_params));
     assert_int_equal(rg_size_of("rg_options"), sizeof(rg_options));
