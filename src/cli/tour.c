@@ -1,6 +1,7 @@
 /* tour.c -- `ridge tour`: the lecture that ridge is built after, step by step: what it says, what the planner says for
  * its H100, what this machine does, and what binds. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "cli/tour.h"
@@ -17,28 +18,24 @@ typedef struct job {
     tour_facts facts;
 } job;
 
-/* A step's texts, NULL where it has none. */
+/* A step's texts, NULL where it has none, by these names. */
+static const char *const names[] = { "idea", "formula", "lecture", "planned", "measured", "binds", "command" };
+enum { N_TEXTS = sizeof names / sizeof *names };
+
 typedef struct texts {
-    const tour_step *step;
-    char planned_text[TOUR_TEXT], measured_text[TOUR_TEXT];
-    const char *planned, *measured;
+    char planned[TOUR_TEXT], measured[TOUR_TEXT];
+    const char *text[N_TEXTS];
 } texts;
 
 static void tell(const tour_facts *f, const tour_step *s, texts *t)
 {
-    *t = (texts){ .step = s };
     if (s->planned)
-        s->planned(f, t->planned_text);
+        s->planned(f, t->planned);
     if (s->measured)
-        s->measured(f, t->measured_text);
-    t->planned = s->planned ? t->planned_text : NULL;
-    t->measured = s->measured ? t->measured_text : NULL;
-}
-
-static void line(const char *name, const char *text)
-{
-    if (text)
-        printf("   %-9s %s\n", name, text);
+        s->measured(f, t->measured);
+    const char *const all[N_TEXTS] = { s->idea, s->formula, s->lecture, s->planned ? t->planned : NULL,
+                                       s->measured ? t->measured : NULL, s->binds, s->command };
+    memcpy(t->text, all, sizeof all);
 }
 
 static void print_text(const job *j)
@@ -49,14 +46,10 @@ static void print_text(const job *j)
            "here: %s\n", j->facts.here_title);
     for (int i = 0; i < tour_n_steps; i++) {
         tell(&j->facts, &tour_steps[i], &t);
-        printf("\n%d. %s\n", i + 1, t.step->title);
-        line("idea", t.step->idea);
-        line("formula", t.step->formula);
-        line("lecture", t.step->lecture);
-        line("planned", t.planned);
-        line("measured", t.measured);
-        line("binds", t.step->binds);
-        line("see", t.step->command);
+        printf("\n%d. %s\n", i + 1, tour_steps[i].title);
+        for (int k = 0; k < N_TEXTS; k++)
+            if (t.text[k])
+                printf("   %-9s %s\n", names[k], t.text[k]);
     }
 }
 
@@ -72,14 +65,9 @@ static bool print_json(const job *j)
     for (int i = 0; i < tour_n_steps; i++) {
         tell(&j->facts, &tour_steps[i], &t);
         cli_json_open(out, NULL, '{');
-        cli_json_text(out, "title", t.step->title);
-        cli_json_text(out, "idea", t.step->idea);
-        cli_json_text(out, "formula", t.step->formula);
-        cli_json_text(out, "lecture", t.step->lecture);
-        cli_json_text(out, "planned", t.planned);
-        cli_json_text(out, "measured", t.measured);
-        cli_json_text(out, "binds", t.step->binds);
-        cli_json_text(out, "command", t.step->command);
+        cli_json_text(out, "title", tour_steps[i].title);
+        for (int k = 0; k < N_TEXTS; k++)
+            cli_json_text(out, names[k], t.text[k]);
         cli_json_close(out);
     }
     cli_json_close(out);
@@ -89,15 +77,6 @@ static bool print_json(const job *j)
 
 /* ---- a page ------------------------------------------------------------------------------------------------------ */
 
-static void html_row(rg_buf *b, const char *name, const char *text)
-{
-    if (!text)
-        return;
-    rg_buf_printf(b, "<dt>%s</dt><dd>", name);
-    rg_chart_escaped(b, text);
-    rg_buf_printf(b, "</dd>\n");
-}
-
 static void html_steps(rg_buf *b, const tour_facts *f)
 {
     texts t;
@@ -105,15 +84,14 @@ static void html_steps(rg_buf *b, const tour_facts *f)
     for (int i = 0; i < tour_n_steps; i++) {
         tell(f, &tour_steps[i], &t);
         rg_buf_printf(b, "<h2>%d. ", i + 1);
-        rg_chart_escaped(b, t.step->title);
+        rg_chart_escaped(b, tour_steps[i].title);
         rg_buf_printf(b, "</h2>\n<dl>\n");
-        html_row(b, "idea", t.step->idea);
-        html_row(b, "formula", t.step->formula);
-        html_row(b, "lecture", t.step->lecture);
-        html_row(b, "planned", t.planned);
-        html_row(b, "measured", t.measured);
-        html_row(b, "binds", t.step->binds);
-        html_row(b, "see", t.step->command);
+        for (int k = 0; k < N_TEXTS; k++)
+            if (t.text[k]) {
+                rg_buf_printf(b, "<dt>%s</dt><dd>", names[k]);
+                rg_chart_escaped(b, t.text[k]);
+                rg_buf_printf(b, "</dd>\n");
+            }
         rg_buf_printf(b, "</dl>\n");
     }
 }
