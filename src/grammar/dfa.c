@@ -489,7 +489,7 @@ static bool find_next(const rg_dfa *d, next_states *s)
 {
     uint32_t *seen = rg_array(d->n, sizeof *seen), n = 0;
 
-    s->from = rg_array(d->n + 1, sizeof *s->from);
+    s->from = rg_array(d->n + 1, sizeof *s->from); /* fits: there are no more than 65,536 */
     s->to = rg_array((size_t)d->n * d->n_classes, sizeof *s->to); /* fits: as the table itself */
     if (seen)
         memset(seen, 0, d->n * sizeof *seen);
