@@ -28,9 +28,8 @@
 #include "base/thread.h"
 
 enum {
-    SPIN = 8000,      /* pauses before a sleep: some hundred microseconds, longer than a sleeper needs to wake, so that
-                       *   one late thread does not send the others to sleep in every phase that follows */
-    SPIN_IDLE = 2000, /* before an idle worker sleeps: runs that follow at once find it awake */
+    SPIN = 2000,     /* pauses before a sleep: tens of microseconds, a small phase's length */
+    SPIN_IDLE = 500, /* before an idle worker sleeps: runs that follow at once find it awake */
     MAX_THREADS = 4096,
     FAN = 8,      /* threads that share a counter of the barrier */
     TURNS = 4,    /* a thread takes what would be its share if each took so many times more, */

@@ -530,7 +530,7 @@ static void errors_are_texts(void **state)
 
 static void its_clients_find_it_running(void **state)
 {
-    test_reply head = test_web_ask(plain.port, "HEAD", "/", NULL, NULL);
+    test_reply head = test_web_ask(plain.port, "HEAD", "/", "Connection: close\r\n", NULL);
     test_reply asked = test_web_ask(plain.port, "GET", "/", "User-Agent: ollama-python/0.6\r\n", NULL);
     test_reply page = test_web_ask(plain.port, "GET", "/", "Accept: text/html\r\n", NULL);
 
