@@ -9,6 +9,8 @@
 #include "support/command.h"
 #include "support/model.h"
 
+#include "base/mem.h"
+
 #define MODEL RG_SOURCE_DIR "/models/tales-1m"
 
 static const char *write_tasks(const char *text)
@@ -89,6 +91,7 @@ static void generated_answers_are_compared(void **state)
     (void)state;
     snprintf(line, sizeof line, "{\"task\":\"g\",\"context\":\"Once upon a time\",\"answers\":[\"no\",%s],\"max_tokens\":12}\n"
              "{\"task\":\"g\",\"context\":\"Once upon a time\",\"answers\":[\"no\"],\"max_tokens\":12}\n", said);
+    rg_free_small(said);
     t = result(line, "g");
     assert_float_equal(at(t, "exact_match"), 0.5, 0);
     json_decref(t);
