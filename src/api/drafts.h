@@ -19,7 +19,7 @@ typedef struct rg_drafts {
     bool is_auto;              /* found without being asked for: what is wrong with it is no failure, and the engine
                                 *   chooses in every step whether it is asked */
     char path[1024];           /* of its model, or what stood behind the kind; "": nothing */
-    const rg_self_method *self; /* its model is the engine's own, of which self_n are left out; NULL: it is not */
+    const rg_self_method *self; /* its model is the engine's own, less what this leaves out; NULL: it is not */
     int self_n;
     rg_model *model;
     rg_runner *runner;

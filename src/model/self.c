@@ -109,7 +109,7 @@ static bool may_be_left_out(const rg_model *m, int i)
     return i >= ends && i < n - ends;
 }
 
-/* Leave out n layers, spread evenly over those that may be; 0: half of these. */
+/* Leave out n layers, spread evenly over all that may be left out; 0: half of all that may. */
 static bool leave_layers(rg_model *m, int n, int n_threads, rg_error *err)
 {
     const int n_layers = m->config.n_layers;

@@ -1,5 +1,5 @@
-/* self.h -- a model's smaller self: the same weights, of which bits, layers or keys are left out, so that a step of it
- * takes less time and mostly says the same.  It drafts for the model without a second checkpoint (LayerSkip, Elhoushi
+/* self.h -- a model's smaller self: the same weights without some bits, layers or keys, so that a step of it takes
+ * less time and mostly says the same.  It drafts for the model without a second checkpoint (LayerSkip, Elhoushi
  * et al. 2024; SWIFT, Xia et al. 2024; QuantSpec, Tiwari et al. 2025): every shortcut that loses something becomes one
  * that loses nothing. */
 #ifndef RG_MODEL_SELF_H
