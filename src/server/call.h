@@ -116,7 +116,7 @@ struct rg_call {
     rg_talk_start start_at; /* where answers begin */
     int think;              /* rg_rendered.think */
     bool bound_by_calls;    /* f.constraint is a grammar of calls, */
-    bool bound_by_inputs;   /*   and of those only for custom tools with a grammar: the model may answer with a text */
+    bool bound_by_inputs;   /*   which binds only inputs of custom tools: the model may answer with a text */
     int n_earlier;          /* calls of tools in the conversation */
     rg_prompt *prompts;
     int32_t n_prompts, prompts_room;

@@ -54,7 +54,7 @@ static int heads_to_one(const recasting *k, int i)
     return k->set->layer[i] >= 0 && k->set->spec[i]->shape[0] == KV_DIM ? k->c->n_kv_heads / k->o.n_kv_heads : 1;
 }
 
-/* One value of the new tensor is the mean of those of the heads of its group. */
+/* Each value of the new tensor is the mean of the values at its place in all heads of its group. */
 static bool write_means(recasting *k, const rg_tensor *t, int n, rg_error *err)
 {
     const rg_format *f = rg_format_of(t->type);
