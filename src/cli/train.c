@@ -3,6 +3,7 @@
 
 #include "cli/training.h"
 #include "train/lora.h"
+#include "train/masked.h"
 #include "train/medusa.h"
 
 extern const cli_command cli_train;
@@ -15,7 +16,8 @@ typedef struct job {
     rg_lora *deltas;
     int32_t n_heads;
     float head_weight;
-    rg_medusa *heads; /* trained in place of the model */
+    rg_medusa *heads;  /* trained in place of the model */
+    rg_masked *masked; /* what a diffusion model learns */
 } job;
 
 static bool make_deltas(job *j, rg_error *err)
@@ -55,6 +57,15 @@ static bool make_heads(job *j, rg_error *err)
     return j->heads;
 }
 
+static bool make_masks(job *j, rg_error *err)
+{
+    const rg_config *c = &rg_masters_model(j->t.masters)->config;
+
+    if (c->diffusion.mask_id >= 0 && !j->heads)
+        j->masked = rg_masked_new(c, j->t.s.seed, 1, err);
+    return j->masked || err->code == RG_OK;
+}
+
 static bool write_out(const job *j, rg_error *err)
 {
     if (j->deltas)
@@ -67,15 +78,18 @@ static bool write_out(const job *j, rg_error *err)
 static bool work(job *j, rg_error *err)
 {
     rg_stand_in deltas;
-    rg_objective heads;
+    rg_objective other;
 
-    if (!cli_training_open(&j->t, err) || !make_deltas(j, err) || !make_heads(j, err) || !cli_training_feed(&j->t, err))
+    if (!cli_training_open(&j->t, err) || !make_deltas(j, err) || !make_heads(j, err) || !make_masks(j, err) ||
+        !cli_training_feed(&j->t, err))
         return false;
     if (j->deltas)
         deltas = rg_lora_stand_in(j->deltas);
     if (j->heads)
-        heads = rg_medusa_objective(j->heads);
-    return cli_training_begin(&j->t, j->deltas ? &deltas : NULL, j->heads ? &heads : NULL, err) &&
+        other = rg_medusa_objective(j->heads);
+    else if (j->masked)
+        other = rg_masked_objective(j->masked);
+    return cli_training_begin(&j->t, j->deltas ? &deltas : NULL, j->heads || j->masked ? &other : NULL, err) &&
            cli_training_run(&j->t, err) && write_out(j, err) && cli_training_picture(&j->t, err) && report(j, err);
 }
 
@@ -104,6 +118,7 @@ static int run(int argc, char **argv)
     bool ok = work(&j, &err);
     rg_lora_free(j.deltas);
     rg_medusa_free(j.heads);
+    rg_masked_free(j.masked);
     cli_training_close(&j.t);
     return ok ? EXIT_DONE : cli_fail(&err);
 }
@@ -114,7 +129,8 @@ const cli_command cli_train = {
     .summary = "a model from a config, or a checkpoint trained on",
     .notes =
         "CONFIG is a config.json: a new model.  MODEL is a Hugging Face folder, which is trained on wholly or, with\n"
-        "--lora, by low-rank deltas.  A run that was stopped goes on from its last checkpoint with --resume.",
+        "--lora, by low-rank deltas.  Diffusion models learn to fill in masks.  A run that was stopped goes on from "
+        "its last checkpoint with --resume.",
     .run = run,
     .n_positional = 1,
     .recipe = "exact",

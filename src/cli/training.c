@@ -85,7 +85,7 @@ bool cli_train_settings_take(const cli_train_settings *v, const cli_args *args, 
     else if (s->warmup > s->steps / 2 && !v->file)
         s->warmup = s->steps / 20;
     if (v->schedule && !rg_rate_shape_by_name(v->schedule, &s->schedule))
-        return rg_fail(err, RG_E_USAGE, "%s: --schedule '%.20s' is not one of cosine, linear, constant",
+        return rg_fail(err, RG_E_USAGE, "%s: --schedule '%.20s' is not one of cosine, linear, constant, wsd",
                        args->command->name, v->schedule);
     return take_betas(v, args, s, err) && rg_train_settings_check(s, err);
 }

@@ -29,7 +29,7 @@ typedef struct cli_train_settings {
     { "--lr", CLI_FLOAT, &(v).lr, "RATE", "the highest learning rate (default: 0.001)", 0, 100, &(v).g_lr },           \
     { "--warmup", CLI_INT, &(v).warmup, "N", "steps in which it rises (default: 50)", 0, 1e9, &(v).g_warmup },         \
     { "--floor", CLI_FLOAT, &(v).floor, "SHARE", "of it that is left at the end (default: 0.1)", 0, 1, &(v).g_floor }, \
-    { "--schedule", CLI_STRING, &(v).schedule, "NAME", "how it falls: cosine (the default), linear, constant" },       \
+    { "--schedule", CLI_STRING, &(v).schedule, "NAME", "how it falls: cosine (default), linear, constant, wsd" },      \
     { "--weight-decay", CLI_FLOAT, &(v).decay, "X", "of matrices (default: 0.1)", 0, 100, &(v).g_decay },              \
     { "--beta", CLI_STRINGS, &(v).beta, "A,B", "of AdamW's moments (default: 0.9,0.95)" },                             \
     { "--eps", CLI_FLOAT, &(v).eps, "X", "of AdamW (default: 1e-8)", 0, 1, &(v).g_eps },                               \

@@ -245,7 +245,7 @@ static bool one_block(rg_medusa *d, int k, rg_back_lane *lane, const rg_mat *h, 
     const rg_back_mark mark = rg_back_marked(lane);
     const size_t n = (size_t)h->rows, dim = (size_t)d->dim;
     const double by = pow(d->weight, k + 1) / (double)(d->count[k] > 0 ? d->count[k] : 1);
-    const rg_cross_entropy c = { d->targets, by };
+    const rg_cross_entropy c = { .targets = d->targets, .scale = by };
     const rg_loss loss = rg_cross_entropy_of(&c);
     rows v = { .d = d, .head = &d->heads[k], .lane = lane, .h = *h };
     double nll[BLOCK];

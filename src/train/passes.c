@@ -65,8 +65,11 @@ struct rg_passes {
     int64_t first; /* number of its first position in the batch */
     rg_batch batch;
     rg_span *spans;
-    int32_t *ints; /* [3 * rows]: index, kv_end, zeros; then tables */
+    int32_t *ints; /* [3 * rows]: index, kv_end, slot */
     int32_t *tables;
+    int32_t *lists;          /* of slots, of texts that are there twice; */
+    const int32_t **list_of; /*   [rows] and whose they are */
+    int64_t n_lists;
     int32_t (*pos)[4];
     int n_room, n_table_room;
     int head_first;
@@ -225,6 +228,71 @@ static bool make_arrays(rg_passes *p, int rows, rg_error *err)
     return p->n_room || rg_fail_memory(err, (size_t)rows * sizeof *p->spans);
 }
 
+/* Places in the lists of slots of a text of n positions that is there twice: of each block, all that it sees. */
+static int64_t list_room(int n, int sees)
+{
+    int64_t room = 0;
+
+    for (int at = 0; at < n; at += sees)
+        room += rg_kv_end(sees, at, n);
+    return room;
+}
+
+/* Room for the lists of a piece: of its rows, at most one text each. */
+static bool make_lists(rg_passes *p, const rg_texts *t, int n, rg_error *err)
+{
+    const int64_t room = (int64_t)(n / t->length) * list_room(t->length / 2, p->model->config.sees);
+
+    rg_free(p->lists);
+    rg_free(p->list_of);
+    p->lists = rg_array((size_t)room, sizeof *p->lists);
+    p->list_of = rg_array((size_t)n, sizeof *p->list_of);
+    p->n_lists = 0;
+    return (p->lists && p->list_of) || rg_fail_memory(err, (size_t)room * sizeof *p->lists);
+}
+
+/* Rows [first, first + n) of the second half of a text that begins n rows before: its blocks are seen through lists. */
+static void see_twice(rg_passes *p, int first, int n, int *slot)
+{
+    const int sees = p->model->config.sees;
+
+    for (int at = 0; at < n; at += sees) {
+        const int end = rg_kv_end(sees, at, n);
+        int32_t *list = p->lists + p->n_lists;
+
+        for (int k = 0; k < end; k++)
+            list[k] = k < at ? k : n + k;
+        p->n_lists += end;
+        for (int k = at; k < end; k++)
+            p->list_of[first + k] = list;
+    }
+    for (int k = 0; k < n; k++)
+        slot[first + k] = n + k;
+}
+
+/* One text: rows [from, end). */
+static void make_span(rg_passes *p, const rg_texts *t, int from, int end)
+{
+    const rg_config *c = &p->model->config;
+    int32_t *index = p->ints, *kv_end = index + p->batch.n_rows, *slot = kv_end + p->batch.n_rows;
+    const int n = t->twice ? (end - from) / 2 : end - from;
+
+    p->spans[p->batch.n_spans++] = (rg_span){ .first_row = from,
+                                              .n_rows = end - from,
+                                              .n_draft = t->twice ? end - from : 0,
+                                              .adapter = -1,
+                                              .rope = rg_config_rope(c, n) };
+    for (int k = from; k < end; k++) {
+        index[k] = (k - from) % n;
+        slot[k] = k - from;
+        kv_end[k] = rg_kv_end(c->sees, index[k], n);
+        for (int d = 0; d < 4; d++)
+            p->pos[k][d] = index[k];
+    }
+    if (t->twice)
+        see_twice(p, from + n, n, slot);
+}
+
 /* Cut rows into texts: spans without tables. */
 static bool make_spans(rg_passes *p, const rg_texts *t, int first_row, int rows, rg_error *err)
 {
@@ -232,9 +300,19 @@ static bool make_spans(rg_passes *p, const rg_texts *t, int first_row, int rows,
     const int n = rows * t->length;
     const int32_t *ids = t->ids + (size_t)first_row * (size_t)t->length;
     const int32_t *document = t->document ? t->document + (size_t)first_row * (size_t)t->length : NULL;
-    int32_t *index = p->ints, *kv_end = index + n;
-    int n_spans = 0;
 
+    RG_ASSERT(!t->twice || c->sees > RG_CAUSAL);
+    if (t->twice && !make_lists(p, t, n, err))
+        return false;
+    p->batch = (rg_batch){ .n_rows = n,
+                           .spans = p->spans,
+                           .token = ids,
+                           .index = p->ints,
+                           .pos = (const int32_t(*)[4])p->pos,
+                           .kv_end = p->ints + n,
+                           .slot = t->twice ? p->ints + 2 * n : NULL,
+                           .ancestors = t->twice ? p->list_of : NULL,
+                           .logit_rows = p->ints };
     for (int i = 0, end; i < n; i = end) {
         const int row_end = (i / t->length + 1) * t->length;
 
@@ -243,25 +321,11 @@ static bool make_spans(rg_passes *p, const rg_texts *t, int first_row, int rows,
         if (c->n_positions && end - i > c->n_positions)
             return rg_fail(err, RG_E_INPUT, "a text of %d ids is longer than the %d positions of the model", end - i,
                            c->n_positions);
-        p->spans[n_spans++] =
-            (rg_span){ .first_row = i, .n_rows = end - i, .adapter = -1, .rope = rg_config_rope(c, end - i) };
-        for (int k = i; k < end; k++) {
+        for (int k = i; k < end; k++)
             if (ids[k] < 0 || ids[k] >= c->vocab_size)
                 return rg_fail(err, RG_E_INPUT, "id %d is not in the vocabulary of %d", ids[k], c->vocab_size);
-            index[k] = k - i;
-            kv_end[k] = rg_kv_end(c->sees, k - i, end - i);
-            for (int d = 0; d < 4; d++)
-                p->pos[k][d] = k - i;
-        }
+        make_span(p, t, i, end);
     }
-    p->batch = (rg_batch){ .n_rows = n,
-                           .n_spans = n_spans,
-                           .spans = p->spans,
-                           .token = ids,
-                           .index = index,
-                           .pos = (const int32_t(*)[4])p->pos,
-                           .kv_end = kv_end,
-                           .logit_rows = index };
     return true;
 }
 
@@ -655,5 +719,7 @@ void rg_passes_free(rg_passes *p)
     rg_free(p->ints);
     rg_free(p->pos);
     rg_free(p->tables);
+    rg_free(p->lists);
+    rg_free(p->list_of);
     rg_free(p);
 }

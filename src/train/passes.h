@@ -19,6 +19,10 @@ typedef struct rg_texts {
     const int32_t *ids;      /* [rows, length] */
     const int32_t *document; /* [rows, length]; NULL: one for each row */
     const int32_t *targets;  /* [rows, length]: the id that the position should predict, or RG_NO_TARGET */
+    /* Of a model whose rows see their block: each text is there twice, as it is and then with masks.  Rows of the
+     * second half stand at the places of the first, and see their own block of it and the blocks before of the first
+     * half. */
+    bool twice;
 } rg_texts;
 
 /* The targets of plain texts: the next id of the same document; to [rows, length].  Returned: how many there are. */
@@ -42,11 +46,12 @@ typedef struct rg_layer_loss {
     void *arg;
 } rg_layer_loss;
 
-/* Cross-entropy with the targets of a batch, in nats, of which `scale` times the sum is the loss: 1 / the number of
- * targets of a whole step. */
+/* Cross-entropy with the targets of a batch, in nats times their weights, of which `scale` times the sum is the loss:
+ * 1 / the number of targets of a whole step. */
 typedef struct rg_cross_entropy {
     const int32_t *targets;
     double scale;
+    const float *weight; /* by position, times `scale`; NULL: 1 */
 } rg_cross_entropy;
 rg_loss rg_cross_entropy_of(const rg_cross_entropy *c);
 

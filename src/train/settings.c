@@ -7,7 +7,9 @@
 #include "ckpt/json.h"
 #include "base/mem.h"
 
-static const char *const schedules[RG_RATE_SHAPES] = { "cosine", "linear", "constant" };
+static const char *const schedules[RG_RATE_SHAPES] = { "cosine", "linear", "constant", "wsd" };
+
+enum { DECAY_SHARE = 5 }; /* of wsd: the last fifth of the steps */
 
 typedef enum kind { INT, REAL, SEED } kind;
 
@@ -116,7 +118,7 @@ static bool read_other(rg_train_settings *s, const char *name, const json_t *v, 
     if (!strcmp(name, "schedule")) {
         if (json_is_string(v) && rg_rate_shape_by_name(json_string_value(v), &s->schedule))
             return true;
-        return rg_fail(err, RG_E_INPUT, "setting 'schedule' is not one of cosine, linear, constant");
+        return rg_fail(err, RG_E_INPUT, "setting 'schedule' is not one of cosine, linear, constant, wsd");
     }
     *known = false;
     return true;
@@ -172,9 +174,16 @@ bool rg_train_settings_check(const rg_train_settings *s, rg_error *err)
     return ok;
 }
 
+int64_t rg_train_decay_from(const rg_train_settings *s)
+{
+    return s->steps - s->steps / DECAY_SHARE;
+}
+
 /* It rises in `warmup` steps, and then falls to peak * floor at the last one. */
 double rg_train_rate(const rg_train_settings *s, int64_t step)
 {
+    const int64_t from = rg_train_decay_from(s);
+
     if (step < s->warmup)
         return s->peak * (double)(step + 1) / s->warmup;
     const double f = (double)(step - s->warmup + 1) / (double)(s->steps - s->warmup);
@@ -183,6 +192,9 @@ double rg_train_rate(const rg_train_settings *s, int64_t step)
         return s->peak * (s->floor + (1 - s->floor) * (1 + cos(3.14159265358979323846 * f)) / 2);
     case RG_RATE_LINEAR:
         return s->peak * (1 - (1 - s->floor) * f);
+    case RG_RATE_WSD:
+        return step < from ? s->peak
+                           : s->peak * (1 - (1 - s->floor) * (double)(step - from + 1) / (double)(s->steps - from));
     default:
         return s->peak;
     }

@@ -4,7 +4,14 @@
 
 #include "base/buf.h"
 
-typedef enum rg_rate_shape { RG_RATE_COSINE, RG_RATE_LINEAR, RG_RATE_CONSTANT, RG_RATE_SHAPES } rg_rate_shape;
+/* RG_RATE_WSD: warm-up, stable, decay (Hu et al. 2024): the rate stays until the last fifth, and then falls evenly. */
+typedef enum rg_rate_shape {
+    RG_RATE_COSINE,
+    RG_RATE_LINEAR,
+    RG_RATE_CONSTANT,
+    RG_RATE_WSD,
+    RG_RATE_SHAPES
+} rg_rate_shape;
 
 typedef struct rg_train_settings {
     int32_t steps, warmup;  /* updates; those in which the rate rises */
@@ -29,6 +36,9 @@ void rg_train_settings_write(const rg_train_settings *s, rg_buf *to);
 bool rg_train_settings_check(const rg_train_settings *s, rg_error *err) RG_MUST_CHECK;
 bool rg_rate_shape_by_name(const char *name, rg_rate_shape *out);
 
+/* Of RG_RATE_WSD: the step from which the rate falls.  What was trained until there is the beginning of any longer run,
+ * too. */
+int64_t rg_train_decay_from(const rg_train_settings *s);
 /* The learning rate of step 0, 1, ... */
 double rg_train_rate(const rg_train_settings *s, int64_t step);
 

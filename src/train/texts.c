@@ -44,6 +44,7 @@ static void lose_row(const losing *v, int r)
     const int32_t target = v->c->targets[v->first + r];
     float *z = rg_mat_row(v->logits, r), most = -INFINITY, own;
     const int n = v->logits->cols;
+    const double weight = v->c->weight ? (double)v->c->weight[v->first + r] : 1;
     double sum = 0;
 
     v->nll[r] = 0;
@@ -59,11 +60,11 @@ static void lose_row(const losing *v, int r)
     v->backend->host_activate(v->backend, RG_EXP, z, z, (size_t)n);
     for (int i = 0; i < n; i++)
         sum += (double)z[i];
-    v->nll[r] = log(sum) + (double)most - (double)own;
-    const float by = (float)(v->c->scale / sum);
+    v->nll[r] = weight * (log(sum) + (double)most - (double)own);
+    const float by = (float)(weight * v->c->scale / sum);
     for (int i = 0; i < n; i++)
         z[i] *= by;
-    z[target] = (float)((exp((double)own - (double)most) / sum - 1) * v->c->scale);
+    z[target] = (float)((exp((double)own - (double)most) / sum - 1) * (weight * v->c->scale));
 }
 
 static void lose_rows(void *arg, int first, int n, int block, int thread)
@@ -94,7 +95,7 @@ static int64_t count_targets(void *arg, const rg_texts *t)
 static bool lose_targets(void *arg, rg_passes *p, const rg_texts *t, double scale, bool forward_only, double *loss,
                          rg_error *err)
 {
-    const rg_cross_entropy c = { t->targets, scale };
+    const rg_cross_entropy c = { .targets = t->targets, .scale = scale };
     const rg_loss of = rg_cross_entropy_of(&c);
 
     (void)arg;

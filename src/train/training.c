@@ -192,8 +192,35 @@ static bool read_values(void *arg, const char *name, const rg_adamw_tensor *t, f
     return rg_tensor_read(c, tensor, 0, values, t->n * sizeof *values, err);
 }
 
+/* Other settings that the same updates so far came of: they differ in the number of steps, on which the rate did not
+ * depend yet. */
+static bool is_longer(const rg_training *t, const char *text, size_t n, int64_t done)
+{
+    const rg_train_settings *now = t->o.settings;
+    rg_train_settings was = rg_train_settings_default();
+    const char *end = memchr(text, '}', n);
+    rg_error ignored = { 0 };
+    rg_buf a, b;
+
+    if (!end || !rg_train_settings_read(&was, text, (size_t)(end + 1 - text), NULL, &ignored) || done > now->steps)
+        return false;
+    for (int64_t s = 0; s < done; s++)
+        if (rg_train_rate(&was, s) != rg_train_rate(now, s))
+            return false;
+    was.steps = now->steps;
+    rg_buf_init(&a, SETTINGS_CAP);
+    rg_buf_init(&b, SETTINGS_CAP);
+    rg_train_settings_write(&was, &a);
+    rg_buf_add(&a, end + 1, n - (size_t)(end + 1 - text));
+    describe(t, &b);
+    const bool same = !a.failed && !b.failed && a.n == b.n && !memcmp(a.data, b.data, a.n);
+    rg_buf_fini(&a);
+    rg_buf_fini(&b);
+    return same;
+}
+
 /* A run goes on only as it began; more steps are no change while the rate does not depend on them. */
-static bool check_settings(const rg_training *t, const rg_checkpoint *c, rg_error *err)
+static bool check_settings(const rg_training *t, const rg_checkpoint *c, int64_t done, rg_error *err)
 {
     const rg_tensor *tensor = rg_checkpoint_find(c, "settings");
     char *text = tensor && tensor->bytes < SETTINGS_CAP ? rg_alloc(tensor->bytes) : NULL;
@@ -202,7 +229,7 @@ static bool check_settings(const rg_training *t, const rg_checkpoint *c, rg_erro
 
     rg_buf_init(&now, SETTINGS_CAP);
     describe(t, &now);
-    if (ok && (now.n != tensor->bytes || memcmp(now.data, text, now.n)))
+    if (ok && (now.n != tensor->bytes || memcmp(now.data, text, now.n)) && !is_longer(t, text, tensor->bytes, done))
         ok = rg_fail(err, RG_E_INPUT, "%s: it was trained with other settings: %.*s", rg_checkpoint_path(c),
                      (int)tensor->bytes, text);
     else if (!text)
@@ -218,11 +245,9 @@ static bool take_up(rg_training *t, const rg_checkpoint *c, rg_error *err)
     const rg_tensor *tensor = rg_checkpoint_find(c, "place");
     int64_t place[N_PLACE];
 
-    if (!check_settings(t, c, err))
-        return false;
     if (!tensor || tensor->bytes != sizeof place)
         return rg_fail(err, RG_E_INPUT, "%s: it has no place in the data", rg_checkpoint_path(c));
-    if (!rg_tensor_read(c, tensor, 0, place, sizeof place, err) ||
+    if (!rg_tensor_read(c, tensor, 0, place, sizeof place, err) || !check_settings(t, c, place[0], err) ||
         !each_tensor(t, read_values, (void *)(uintptr_t)c, err))
         return false;
     t->adamw.step = place[0];

@@ -183,7 +183,8 @@ static void follows_random_directions(void **state)
                                          "llada",
                                          "zamba2",
                                          "gemma3",
-                                         "gemma3n", "rwkv7" };
+                                         "gemma3n",
+                                         "rwkv7" };
     rg_error err = { 0 };
     int n_tried = 0;
 
@@ -295,7 +296,7 @@ static void treats_packed_documents_as_if_alone(void **state)
             for (to = from + 1; to % LENGTH && g.document[to] == g.document[from]; to++)
                 ;
             const rg_texts one = { 1, to - from, g.ids + from, NULL, g.targets + from };
-            const rg_cross_entropy c = { one.targets, 1 / (double)rg_texts_count(&g.texts) };
+            const rg_cross_entropy c = { .targets = one.targets, .scale = 1 / (double)rg_texts_count(&g.texts) };
             const rg_loss loss = rg_cross_entropy_of(&c);
             assert_ok(rg_passes_compute(t.passes, &(rg_passes_run){ .texts = &one, .loss = &loss }, &sum, &err), err);
         }

@@ -289,6 +289,56 @@ static void goes_on_with_the_same_bits(void **state)
     }
 }
 
+/* The rate of wsd stays until the last fifth.  What was trained until there is the beginning of a longer run, with the
+ * same bits; what was trained further is not, nor is any of a cosine. */
+static void goes_on_to_more_steps_while_the_rate_is_the_same(void **state)
+{
+    char file[512], stable[512], late[512];
+    const char *data[] = { file };
+    rg_train_settings s = small_settings(), longer, other;
+    training a, b;
+    rg_error err = { 0 };
+
+    (void)state;
+    snprintf(file, sizeof file, "%s.jsonl", documents("longer"));
+    rename(documents("longer"), file);
+    snprintf(stable, sizeof stable, "%s", test_scratch("stable.safetensors"));
+    snprintf(late, sizeof late, "%s", test_scratch("late.safetensors"));
+    const rg_feed_options feed = { .files = data, .n_files = 1 };
+    assert_true(rg_rate_shape_by_name("wsd", &s.schedule));
+    s.steps = 10;
+    assert_int_equal(rg_train_decay_from(&s), 8);
+    assert_true(rg_train_rate(&s, 0) == s.peak / 2 && rg_train_rate(&s, 2) == s.peak && rg_train_rate(&s, 7) == s.peak);
+    assert_true(fabs(rg_train_rate(&s, 8) - s.peak * 0.55) < 1e-12 &&
+                fabs(rg_train_rate(&s, 9) - s.peak * 0.1) < 1e-12);
+    longer = other = s;
+    longer.steps = 15;
+    begin(&a, test_data("llama"), &s, &feed, 1, 0);
+    for (int i = 0; i < 9; i++) {
+        if (i == 8)
+            assert_ok(rg_training_save(a.run, stable, &err), err);
+        next(&a);
+    }
+    assert_ok(rg_training_save(a.run, late, &err), err);
+    end(&a);
+    begin(&a, test_data("llama"), &longer, &feed, 1, 0);
+    begin(&b, test_data("llama"), &longer, &feed, 2, 0);
+    assert_int_equal(rg_training_resume(b.run, stable, &err), 1);
+    for (int i = 0; i < 15; i++)
+        next(&a);
+    for (int i = 8; i < 15; i++)
+        next(&b);
+    assert_same_weights(&a, &b);
+    assert_int_equal(rg_training_resume(b.run, late, &err), -1);
+    end(&b);
+    other.steps = 15;
+    other.weight_decay /= 2;
+    begin(&b, test_data("llama"), &other, &feed, 1, 0);
+    assert_int_equal(rg_training_resume(b.run, stable, &err), -1);
+    end(&b);
+    end(&a);
+}
+
 /* ---- data -------------------------------------------------------------------------------------------------------- */
 
 static void packs_each_document_once_in_an_order_by_seed(void **state)
@@ -442,10 +492,15 @@ static void writes_adapters_that_load(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(updates_as_defined),         cmocka_unit_test(knows_what_decays),
-        cmocka_unit_test(trains_on_as_the_golden),    cmocka_unit_test(trains_from_scratch_as_the_golden),
-        cmocka_unit_test(goes_on_with_the_same_bits), cmocka_unit_test(packs_each_document_once_in_an_order_by_seed),
-        cmocka_unit_test(learns_completions_alone),   cmocka_unit_test(refuses_what_is_no_data),
+        cmocka_unit_test(updates_as_defined),
+        cmocka_unit_test(knows_what_decays),
+        cmocka_unit_test(trains_on_as_the_golden),
+        cmocka_unit_test(trains_from_scratch_as_the_golden),
+        cmocka_unit_test(goes_on_with_the_same_bits),
+        cmocka_unit_test(goes_on_to_more_steps_while_the_rate_is_the_same),
+        cmocka_unit_test(packs_each_document_once_in_an_order_by_seed),
+        cmocka_unit_test(learns_completions_alone),
+        cmocka_unit_test(refuses_what_is_no_data),
         cmocka_unit_test(writes_adapters_that_load),
     };
 

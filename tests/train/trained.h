@@ -55,7 +55,7 @@ static inline void trained_close(trained *t)
 static inline double trained_loss(trained *t, const rg_texts *texts, bool forward_only)
 {
     const int64_t n = rg_texts_count(texts);
-    const rg_cross_entropy c = { texts->targets, n ? 1 / (double)n : 0 };
+    const rg_cross_entropy c = { .targets = texts->targets, .scale = n ? 1 / (double)n : 0 };
     const rg_loss loss = rg_cross_entropy_of(&c);
     rg_error err = { 0 };
     double sum;

@@ -3,7 +3,8 @@
  * of capped scores c tanh(S / c) dS is multiplied by 1 - (S_capped / c)^2 first; of a sink d = -sum of P_sink delta.
  *
  * P is computed again, a block of queries at a time.  A part is all query heads that read one head of K/V, of one
- * sequence: sums over queries and heads are in their order. */
+ * sequence: sums over queries and heads are in their order.  Rows that reach their keys through a list of slots have K
+ * and V gathered by it, and the gradients go back the same way; a block of queries is of rows with the same list. */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@ enum { QUERIES = 128 }; /* of a block */
 
 typedef struct attending {
     const rg_back *b;
-    size_t each; /* floats of a thread's scratch */
+    size_t each;     /* floats of a thread's scratch, */
+    size_t gathered; /*   and of those that keys of a list take, at its end */
     float *scratch;
     float *d_sinks;          /* [spans][heads] */
     int k_dim, v_dim, group; /* group: query heads of a part */
@@ -24,9 +26,14 @@ typedef struct block {
     const attending *a;
     const rg_span *span;
     int head, kv_head;
-    int first, n;    /* queries, counted in the sequence */
-    int low, n_keys; /* keys that any of them may see */
-    float *q, *dq;   /* [n][k_dim], and of the first keys */
+    int first, n;               /* queries: rows of the span */
+    int low, n_keys;            /* keys that any of them may see: places in the sequence */
+    const int32_t *list;        /* the rows of the span where the keys of those places lie; NULL: row j is place j */
+    const float *keys, *values; /* of place `low` on, */
+    float *d_keys, *d_values;   /*   and what is added to their gradients; */
+    size_t ld_keys, ld_values, ld_d_keys, ld_d_values; /* floats from one to the next */
+    float *gathered;                                   /* room for those of a list */
+    float *q, *dq;                                     /* [n][k_dim], and of the first keys */
     float *first_q, *d_first_q;
     float *s, *p; /* [n][n_keys]: scores, then their gradients; weights */
     float *room;
@@ -39,17 +46,87 @@ static bool is_latent(const rg_back *b)
 
 static const float *key(const block *k, int j)
 {
-    const rg_back_kv *kv = k->a->b->kv;
-
-    return rg_mat_row(&kv->k, k->span->first_row + j) + (size_t)k->kv_head * (size_t)k->a->k_dim;
+    return k->keys + (size_t)(j - k->low) * k->ld_keys;
 }
 
-static const float *value(const block *k, int j)
+static float *d_key(const block *k, int j)
 {
-    const rg_back_kv *kv = k->a->b->kv;
-    const rg_mat *v = is_latent(k->a->b) ? &kv->k : &kv->v;
+    return k->d_keys + (size_t)(j - k->low) * k->ld_d_keys;
+}
 
-    return rg_mat_row(v, k->span->first_row + j) + (size_t)k->kv_head * (size_t)k->a->v_dim;
+/* The row of the step where place j of the sequence has its K and V. */
+static int row_of(const block *k, int j)
+{
+    return k->span->first_row + (k->list ? k->list[j] : j);
+}
+
+/* One head's columns of a row. */
+static float *columns_of(const rg_mat *m, int row, int head, int dim)
+{
+    return rg_mat_row(m, row) + (size_t)head * (size_t)dim;
+}
+
+/* Copy the keys and values of a list, and clear their gradients. */
+static void gather(block *k)
+{
+    const attending *a = k->a;
+    const rg_back_kv *kv = a->b->kv;
+    const size_t k_dim = (size_t)a->k_dim, v_dim = (size_t)a->v_dim, n = (size_t)k->n_keys;
+    const bool latent = is_latent(a->b);
+    float *keys = k->gathered, *values = keys + n * k_dim, *d_keys = values + n * v_dim, *d_values = d_keys + n * k_dim;
+
+    for (int j = 0; j < k->n_keys; j++) {
+        const int row = row_of(k, k->low + j);
+
+        memcpy(keys + (size_t)j * k_dim, columns_of(&kv->k, row, k->kv_head, a->k_dim), k_dim * sizeof *keys);
+        if (!latent)
+            memcpy(values + (size_t)j * v_dim, columns_of(&kv->v, row, k->kv_head, a->v_dim), v_dim * sizeof *keys);
+    }
+    memset(d_keys, 0, n * (k_dim + v_dim) * sizeof *d_keys);
+    k->keys = keys, k->d_keys = d_keys;
+    k->ld_keys = k->ld_d_keys = k_dim;
+    k->values = latent ? keys : values, k->d_values = latent ? d_keys : d_values;
+    k->ld_values = k->ld_d_values = latent ? k_dim : v_dim;
+}
+
+/* Add the gradients of gathered keys and values to those of their rows. */
+static void scatter(const block *k)
+{
+    const attending *a = k->a;
+    const rg_back_kv *kv = a->b->kv;
+
+    for (int j = 0; j < k->n_keys; j++) {
+        const int row = row_of(k, k->low + j);
+        float *dk = columns_of(&kv->dk, row, k->kv_head, a->k_dim);
+
+        for (int c = 0; c < a->k_dim; c++)
+            dk[c] += k->d_keys[(size_t)j * k->ld_d_keys + (size_t)c];
+        if (is_latent(a->b))
+            continue;
+        float *dv = columns_of(&kv->dv, row, k->kv_head, a->v_dim);
+        for (int c = 0; c < a->v_dim; c++)
+            dv[c] += k->d_values[(size_t)j * k->ld_d_values + (size_t)c];
+    }
+}
+
+/* Where the keys of a block lie. */
+static void place_keys(block *k)
+{
+    const attending *a = k->a;
+    const rg_back_kv *kv = a->b->kv;
+    const bool latent = is_latent(a->b);
+    const rg_mat *v = latent ? &kv->k : &kv->v, *dv = latent ? &kv->dk : &kv->dv;
+
+    if (k->list) {
+        gather(k);
+        return;
+    }
+    k->keys = columns_of(&kv->k, row_of(k, k->low), k->kv_head, a->k_dim);
+    k->values = columns_of(v, row_of(k, k->low), k->kv_head, a->v_dim);
+    k->d_keys = columns_of(&kv->dk, row_of(k, k->low), k->kv_head, a->k_dim);
+    k->d_values = columns_of(dv, row_of(k, k->low), k->kv_head, a->v_dim);
+    k->ld_keys = kv->k.ld, k->ld_values = v->ld;
+    k->ld_d_keys = kv->dk.ld, k->ld_d_values = dv->ld;
 }
 
 /* ---- queries ----------------------------------------------------------------------------------------------------- */
@@ -117,7 +194,7 @@ static void score(const block *k, const float *q, int from, int to, float *s)
                                  .a = q,
                                  .lda = (size_t)a->k_dim,
                                  .b = key(k, from),
-                                 .ldb = a->b->kv->k.ld,
+                                 .ldb = k->ld_keys,
                                  .b_turned = true,
                                  .y = s + (from - k->low),
                                  .ldy = (size_t)k->n_keys },
@@ -138,7 +215,7 @@ static void mask(const block *k, int r)
 {
     const rg_back *b = k->a->b;
     const rg_attend_params *p = b->op->attend;
-    const int i = k->first + r, kv_end = b->batch->kv_end[k->span->first_row + i];
+    const int row = k->span->first_row + k->first + r, i = b->batch->index[row], kv_end = b->batch->kv_end[row];
     float *s = k->s + (size_t)r * (size_t)k->n_keys;
 
     for (int j = k->low; j < k->low + k->n_keys;) {
@@ -210,8 +287,6 @@ static void to_queries_and_keys(const block *k, const float *q, float *dq, int f
     const attending *a = k->a;
     const rg_backend *backend = a->b->lane->backend;
     const size_t k_dim = (size_t)a->k_dim, n_keys = (size_t)k->n_keys;
-    const rg_mat *dk = &a->b->kv->dk;
-    float *to_keys = rg_mat_row(dk, k->span->first_row + from) + (size_t)k->kv_head * k_dim;
 
     if (to <= from) {
         memset(dq, 0, (size_t)k->n * k_dim * sizeof *dq);
@@ -224,7 +299,7 @@ static void to_queries_and_keys(const block *k, const float *q, float *dq, int f
                              .a = k->s + (from - k->low),
                              .lda = n_keys,
                              .b = key(k, from),
-                             .ldb = a->b->kv->k.ld,
+                             .ldb = k->ld_keys,
                              .y = dq,
                              .ldy = k_dim },
                  k->room);
@@ -237,8 +312,8 @@ static void to_queries_and_keys(const block *k, const float *q, float *dq, int f
                              .a_turned = true,
                              .b = q,
                              .ldb = k_dim,
-                             .y = to_keys,
-                             .ldy = dk->ld,
+                             .y = d_key(k, from),
+                             .ldy = k->ld_d_keys,
                              .add = true },
                  k->room);
 }
@@ -248,9 +323,7 @@ static void to_values(const block *k, float *dp)
 {
     const attending *a = k->a;
     const rg_back *b = a->b;
-    const rg_mat *dv = is_latent(b) ? &b->kv->dk : &b->kv->dv, *v = is_latent(b) ? &b->kv->k : &b->kv->v;
     const float *d = rg_mat_row(&b->d_out[0], k->span->first_row + k->first) + k->head * a->v_dim;
-    float *to = rg_mat_row(dv, k->span->first_row + k->low) + (size_t)k->kv_head * (size_t)a->v_dim;
 
     rg_gemm_here(b->lane->backend,
                  &(rg_gemm){ .m = k->n,
@@ -258,8 +331,8 @@ static void to_values(const block *k, float *dp)
                              .k = a->v_dim,
                              .a = d,
                              .lda = b->d_out[0].ld,
-                             .b = value(k, k->low),
-                             .ldb = v->ld,
+                             .b = k->values,
+                             .ldb = k->ld_values,
                              .b_turned = true,
                              .y = dp,
                              .ldy = (size_t)k->n_keys },
@@ -273,8 +346,8 @@ static void to_values(const block *k, float *dp)
                              .a_turned = true,
                              .b = d,
                              .ldb = b->d_out[0].ld,
-                             .y = to,
-                             .ldy = dv->ld,
+                             .y = k->d_values,
+                             .ldy = k->ld_d_values,
                              .add = true },
                  k->room);
 }
@@ -316,14 +389,32 @@ static void find_keys(block *k)
     const rg_sight *sight = b->op->attend->sight;
     int low = INT32_MAX, end = 0;
 
-    for (int i = k->first; i < k->first + k->n; i++) {
-        const int from = rg_sight_low(sight, i), to = rg_sight_end(sight, i, b->batch->kv_end[k->span->first_row + i]);
+    for (int r = k->span->first_row + k->first; r < k->span->first_row + k->first + k->n; r++) {
+        const int i = b->batch->index[r], from = rg_sight_low(sight, i);
+        const int to = rg_sight_end(sight, i, b->batch->kv_end[r]);
 
         low = from < low ? from : low;
         end = to > end ? to : end;
     }
     k->low = low < 0 ? 0 : low;
     k->n_keys = end - k->low;
+}
+
+static const int32_t *list_of(const block *k, int row)
+{
+    const rg_batch *b = k->a->b->batch;
+
+    return b->ancestors ? b->ancestors[k->span->first_row + row] : NULL;
+}
+
+/* The rows of a block from `first` on: those with the same list. */
+static void take_rows(block *k)
+{
+    const int most = rg_back_min(QUERIES, k->span->n_rows - k->first);
+
+    k->list = list_of(k, k->first);
+    for (k->n = 1; k->n < most && list_of(k, k->first + k->n) == k->list;)
+        k->n++;
 }
 
 static void attend_part(void *arg, int i, int thread)
@@ -335,14 +426,18 @@ static void attend_part(void *arg, int i, int thread)
     block k = { .a = a, .span = rg_back_span(b, i / n_kv), .kv_head = is_latent(b) ? 0 : i % n_kv };
 
     k.q = at, k.dq = at + most, k.first_q = at + 2 * most, k.d_first_q = at + 3 * most;
+    k.gathered = at + a->each - a->gathered;
     for (int h = 0; h < a->group; h++)
-        for (k.first = 0; k.first < k.span->n_rows; k.first += QUERIES) {
+        for (k.first = 0; k.first < k.span->n_rows; k.first += k.n) {
             k.head = i % n_kv * a->group + h;
-            k.n = rg_back_min(QUERIES, k.span->n_rows - k.first);
+            take_rows(&k);
             find_keys(&k);
+            place_keys(&k);
             const size_t room = rg_back_whole((size_t)QUERIES * (size_t)k.n_keys);
             k.s = at + 4 * most, k.p = k.s + room, k.room = k.s + 3 * room;
             const double d = back_block(&k, k.s + 2 * room);
+            if (k.list)
+                scatter(&k);
             if (a->d_sinks)
                 a->d_sinks[(size_t)(i / n_kv) * (size_t)b->op->attend->n_heads + (size_t)k.head] += (float)d;
         }
@@ -367,7 +462,8 @@ static void attend(const rg_back *b, int group)
                                larger(rg_gemm_room(QUERIES, dim, most), rg_gemm_room(most, dim, QUERIES)));
 
     a.each = 4 * (size_t)QUERIES * (size_t)dim + 3 * ((size_t)QUERIES * (size_t)most + 16) + gemm;
-    a.each = rg_back_whole(a.each);
+    a.gathered = b->batch->ancestors ? rg_back_whole(2 * (size_t)most * (size_t)(kv->k_dim + kv->v_dim)) : 0;
+    a.each = rg_back_whole(a.each) + a.gathered;
     a.scratch = rg_back_room(b->lane, a.each * (size_t)b->lane->n_threads);
     if (b->dw[0])
         a.d_sinks = rg_back_zeros(b->lane, (size_t)n_spans * (size_t)n_heads);
