@@ -5,9 +5,9 @@
 #include <string.h>
 
 extern const cli_command cli_study;
-extern const study study_kbit, study_kv, study_recall, study_sparsity;
+extern const study study_family, study_kbit, study_kv, study_recall, study_sparsity;
 
-static const study *const studies[] = { &study_kbit, &study_kv, &study_recall, &study_sparsity };
+static const study *const studies[] = { &study_family, &study_kbit, &study_kv, &study_recall, &study_sparsity };
 
 static const char *short_name(const study *s)
 {
@@ -23,14 +23,14 @@ static int run(int argc, char **argv)
             return study_main(studies[i], argc - 1, argv + 1);
     if (argc > 1 && !help)
         return cli_usage("study: '%.40s' is not a study; `ridge study --help` lists them", argv[1]);
-    fprintf(help ? stdout : stderr, "usage: ridge study NAME MODEL... [OPTIONS]\n\n");
+    fprintf(help ? stdout : stderr, "usage: ridge study NAME [MODEL...] [OPTIONS]\n\n");
     for (size_t i = 0; i < RG_LEN(studies); i++)
         fprintf(help ? stdout : stderr, "  %-10s %s\n", short_name(studies[i]), studies[i]->command.summary);
     fprintf(help ? stdout : stderr, "\n`ridge study NAME --help` tells more.\n");
     return help ? EXIT_DONE : EXIT_USAGE;
 }
 
-static const char *const words[] = { "kbit", "kv", "recall", "sparsity", NULL }; /* as in studies */
+static const char *const words[] = { "family", "kbit", "kv", "recall", "sparsity", NULL }; /* as in studies */
 
 const cli_command cli_study = {
     .name = "study", .arguments = "NAME MODEL...", .summary = "measure several models side by side", .run = run,

@@ -62,6 +62,8 @@ typedef struct study {
     const rg_lines_page *page; /* of --svg: its title, note, charts and axes */
     /* Check the options, and give those that were not given their values.  NULL: nothing to do. */
     bool (*settle)(const study_run *run, rg_error *err);
+    /* Call study_add_model for each model, where the command line names none; NULL: it names them. */
+    bool (*list)(const study_run *run, rg_error *err);
     /* Call study_add_row for each row of a model, and set its keys. */
     bool (*plan)(const study_run *run, const study_model *m, rg_error *err);
     /* Set what is no key in v [n_columns].  Rows of a model come one after another.  After Ctrl-C what is set, and an
@@ -69,11 +71,16 @@ typedef struct study {
     bool (*measure)(const study_run *run, const study_model *m, study_value *v, rg_error *err);
     /* Call study_point for each point that a row is drawn as. */
     void (*draw)(study_picture *p, const study_model *m, const study_value *v);
+    /* What all rows together say, after the table, or, out not NULL, as members of the JSON; NULL: nothing. */
+    void (*conclude)(const study_run *run, cli_json *out);
     void (*close)(void); /* what measure kept open; NULL: nothing */
 } study;
 
 /* The command of a study: its exit status. */
 int study_main(const study *what, int argc, char **argv);
+
+/* A model of a study that lists its own; the name is borrowed.  False and *err: there are too many. */
+bool study_add_model(const study_run *run, const char *name, rg_error *err);
 
 /* A row of the model, whose numbers are NAN and whose texts are empty.  NULL and *err: there are too many. */
 study_value *study_add_row(const study_run *run, const study_model *m, rg_error *err);

@@ -29,6 +29,7 @@ typedef struct study_frame {
     const char *csv, *svg;
     bool resume;
     study_model model[RG_LEN(((cli_args *)0)->positional)];
+    int n_models;
     row *row;
     int n, n_kept;   /* rows; of them, known from the file */
     char *file;      /* the file of the earlier run, cut into its fields */
@@ -55,6 +56,18 @@ const char *study_name(const char *path, char out[64])
         }
     snprintf(out, 64, "%.*s", (int)(n - from < 60 ? n - from : 60), path + from);
     return out;
+}
+
+bool study_add_model(const study_run *run, const char *name, rg_error *err)
+{
+    study_frame *f = run->frame;
+
+    if (f->n_models == (int)RG_LEN(f->model))
+        return rg_fail(err, RG_E_LIMIT, "study: more than %zu models", RG_LEN(f->model));
+    study_model *m = &f->model[f->n_models++];
+    m->given = name;
+    study_name(name, m->name);
+    return true;
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -294,6 +307,8 @@ static bool print_json(const study_frame *f, rg_error *err)
         cli_json_close(out);
     }
     cli_json_close(out);
+    if (s->conclude)
+        s->conclude(&f->run, out);
     cli_json_close(out);
     return cli_json_print(out) || rg_fail(err, RG_E_IO, "study: standard output cannot be written");
 }
@@ -398,12 +413,14 @@ static bool work(study_frame *f, rg_error *err)
         return rg_fail_memory(err, STUDY_MOST_ROWS * sizeof *f->row);
     if (s->settle && !s->settle(&f->run, err))
         return false;
-    for (int m = 0; m < f->args.n_positional; m++) {
-        f->model[m].given = f->args.positional[m];
-        study_name(f->model[m].given, f->model[m].name);
+    if (s->list && !s->list(&f->run, err))
+        return false;
+    for (int m = 0; m < f->args.n_positional; m++)
+        if (!study_add_model(&f->run, f->args.positional[m], err))
+            return false;
+    for (int m = 0; m < f->n_models; m++)
         if (!s->plan(&f->run, &f->model[m], err))
             return false;
-    }
     if (!read_csv(f, err))
         return false;
     print_row(f, NULL);
@@ -413,6 +430,8 @@ static bool work(study_frame *f, rg_error *err)
         if (f->row[i].made)
             print_row(f, f->row[i].v);
     }
+    if (s->conclude && !f->run.common->json)
+        s->conclude(&f->run, NULL);
     return write_svg(f, err) && print_json(f, err);
 }
 
@@ -450,7 +469,7 @@ int study_main(const study *what, int argc, char **argv)
     int status = cli_parse(&f.args, &what->command, f.options, argc, argv);
     if (status >= 0)
         return status;
-    if (!f.args.n_positional)
+    if (!f.args.n_positional && !what->list)
         return cli_usage("%s: at least one MODEL is needed%s%s; see `ridge %s --help`", what->command.name,
                          what->where ? ": " : "", what->where ? what->where : "", what->command.name);
     rg_buf_init(&f.others, FILE_CAP);

@@ -270,23 +270,22 @@ bool cli_training_run(cli_training *t, rg_error *err)
 
 /* ---- what comes out ---------------------------------------------------------------------------------------------- */
 
-/* The files of a tokenizer that lies elsewhere than the model. */
-static bool copy_tokenizer(const cli_training *t, rg_error *err)
+bool cli_tokenizer_copy(const char *tokenizer, const char *dir, rg_error *err)
 {
     char from[4096], to[4096];
     bool ok = true;
 
-    for (size_t i = 0; ok && t->tokenizer && i < RG_LEN(tokenizer_files); i++) {
-        const bool is_dir = rg_path_look(t->tokenizer) == RG_PATH_DIR;
+    for (size_t i = 0; ok && i < RG_LEN(tokenizer_files); i++) {
+        const bool is_dir = rg_path_look(tokenizer) == RG_PATH_DIR;
         size_t n;
 
-        if (is_dir ? !rg_path_join(from, sizeof from, t->tokenizer, tokenizer_files[i])
-                   : snprintf(from, sizeof from, "%s", t->tokenizer) >= (int)sizeof from)
-            return rg_fail(err, RG_E_INPUT, "%s: the path is too long", t->tokenizer);
+        if (is_dir ? !rg_path_join(from, sizeof from, tokenizer, tokenizer_files[i])
+                   : snprintf(from, sizeof from, "%s", tokenizer) >= (int)sizeof from)
+            return rg_fail(err, RG_E_INPUT, "%s: the path is too long", tokenizer);
         if ((!is_dir && i) || rg_path_look(from) != RG_PATH_FILE)
             continue;
         char *text = rg_file_slurp(from, (size_t)1 << 28, &n, err);
-        rg_writer *w = text && rg_path_join(to, sizeof to, t->out, tokenizer_files[i]) ? rg_writer_open(to, err) : NULL;
+        rg_writer *w = text && rg_path_join(to, sizeof to, dir, tokenizer_files[i]) ? rg_writer_open(to, err) : NULL;
         ok = w && rg_writer_write(w, text, n, err);
         if (ok)
             ok = rg_writer_commit(w, err);
@@ -299,7 +298,8 @@ static bool copy_tokenizer(const cli_training *t, rg_error *err)
 
 bool cli_training_write(const cli_training *t, rg_error *err)
 {
-    return rg_masters_write(t->masters, t->out, t->as, err) && copy_tokenizer(t, err);
+    return rg_masters_write(t->masters, t->out, t->as, err) &&
+           (!t->tokenizer || cli_tokenizer_copy(t->tokenizer, t->out, err));
 }
 
 bool cli_training_picture(const cli_training *t, rg_error *err)

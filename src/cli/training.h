@@ -41,6 +41,9 @@ typedef struct cli_train_settings {
 bool cli_train_settings_take(const cli_train_settings *v, const cli_args *args, rg_train_settings *s,
                              rg_error *err) RG_MUST_CHECK;
 
+/* The files of a tokenizer, a folder or a file, go to another folder. */
+bool cli_tokenizer_copy(const char *tokenizer, const char *dir, rg_error *err) RG_MUST_CHECK;
+
 /* ---- a run ---- */
 
 typedef struct cli_training {

@@ -436,19 +436,22 @@ static bool next_exact(rg_feed *f, rg_error *err)
 
 bool rg_feed_next(rg_feed *f, const rg_texts **micro, rg_error *err)
 {
-    const int64_t rows = f->s->rows, length = f->s->length;
+    const int64_t rows = f->s->rows, length = f->s->length, all = f->s->micro * rows;
 
     *micro = f->micro;
     if (f->is_exact)
         return next_exact(f, err);
-    for (int64_t r = 0; r < f->s->micro * rows; r++)
+    for (int64_t r = 0; r < all && f->o.maker; r++)
+        f->o.maker->row(f->o.maker->arg, f->at.step * all + r, f->ids + r * length, f->targets + r * length);
+    f->at.step += f->o.maker != NULL;
+    for (int64_t r = 0; r < all && !f->o.maker; r++)
         if (!fill_row(f, f->ids + r * length, f->documents + r * length, f->targets + r * length, err))
             return false;
     for (int64_t m = 0; m < f->s->micro; m++)
         f->micro[m] = (rg_texts){ .rows = (int)rows,
                                   .length = (int)length,
                                   .ids = f->ids + m * rows * length,
-                                  .document = f->documents + m * rows * length,
+                                  .document = f->o.maker ? NULL : f->documents + m * rows * length,
                                   .targets = f->targets + m * rows * length };
     return true;
 }
@@ -457,10 +460,10 @@ bool rg_feed_held(rg_feed *f, int64_t steps, const rg_texts **batch, rg_error *e
 {
     const rg_feed_place was = f->at;
     const int64_t documents = 4 * (int64_t)f->s->rows;
-    rg_feed_place to = { .step = f->is_exact && steps < f->exact.steps ? steps : 0,
+    rg_feed_place to = { .step = f->o.maker || (f->is_exact && steps < f->exact.steps) ? steps : 0,
                          .next = f->n_places > documents ? f->n_places - documents + 1 : 1 };
 
-    rg_feed_go_to(f, f->is_exact ? (rg_feed_place){ .step = to.step } : to);
+    rg_feed_go_to(f, f->is_exact || f->o.maker ? (rg_feed_place){ .step = to.step } : to);
     const bool ok = rg_feed_next(f, batch, err);
     rg_feed_go_to(f, was);
     return ok;
@@ -511,7 +514,7 @@ rg_feed *rg_feed_open(const rg_feed_options *o, rg_train_settings *settings, rg_
     f->order_epoch = -1;
     if (o->batches)
         ok = open_exact(f, err);
-    for (int i = 0; ok && !o->batches && i < o->n_files; i++)
+    for (int i = 0; ok && !o->batches && !o->maker && i < o->n_files; i++)
         ok = add_file(f, o->files[i], err);
     ok = ok && make_room(f, err);
     if (!ok) {

@@ -1,5 +1,5 @@
-/* feed.h -- where the batches of a training run come from: exact ones from a file, or documents that are read, turned
- * to ids and packed as they are needed.
+/* feed.h -- where the batches of a training run come from: exact ones from a file, rows that are made, or documents
+ * that are read, turned to ids and packed as they are needed.
  *
  * Documents are texts (of .txt files, cut where two empty lines or <|endoftext|> stand; of .jsonl lines with
  * "text", or "prompt" and "completion", of which the completion alone is learnt) or lists of ids (.jsonl lines with
@@ -17,13 +17,20 @@ typedef struct rg_feed rg_feed;
 
 /* Where a feed stands, to go on from there. */
 typedef struct rg_feed_place {
-    int64_t step;  /* of exact batches */
+    int64_t step;  /* of exact batches, and of rows that are made */
     int64_t epoch; /* passes over the documents that are over */
     int64_t next;  /* documents of this pass that were begun */
     int64_t at;    /* ids of the last one that were given out */
 } rg_feed_place;
 
+/* Rows that are made as they are asked for. */
+typedef struct rg_feed_maker {
+    void (*row)(void *arg, int64_t number, int32_t *ids, int32_t *targets); /* [length] of row `number` of the run */
+    void *arg;
+} rg_feed_maker;
+
 typedef struct rg_feed_options {
+    const rg_feed_maker *maker; /* rows come from here, or: */
     const char *batches;      /* a safetensors file of exact batches, or NULL: */
     const char *const *files; /* [n_files] of documents */
     int n_files;
