@@ -25,13 +25,15 @@ enum {
     TRAIN_SEED = 1, /* of texts to learn recall from, */
     ASK_SEED = 99,  /*   and to be asked about */
     RESULT_CAP = 1 << 16,
+    RECALL_VOCAB = 64, /* of its texts */
+    RECALL_LENGTH = 48,
     FOLDER = 1024,
     FILE_NAME = FOLDER + 64,
 };
 static const double GOOD = 0.99; /* recall that needs no more training */
 
 /* What is asked of recall: as in its published studies, small. */
-static const rg_mqar recall_text = { .vocab_size = 64, .length = 48, .pairs = 8, .fill = true };
+static const rg_mqar recall_text = { .vocab_size = RECALL_VOCAB, .length = RECALL_LENGTH, .pairs = 8, .fill = true };
 static const double recall_rates[] = { 0.003, 0.001, 0.01 };
 
 /* One model that is being trained. */
@@ -566,17 +568,16 @@ static bool recall_at(const family_job *j, const family_asked *which, double rat
 
 bool family_train_recall(const family_job *j, const family_asked *which, family_result *r, rg_error *err)
 {
-    const size_t length = (size_t)recall_text.length;
     asker a = { .what = recall_text };
     family_result one;
     bool ok = true;
 
     a.what.seed = TRAIN_SEED + j->settings.seed;
-    a.scratch = rg_array((size_t)recall_text.vocab_size + length, sizeof *a.scratch);
-    a.ids = rg_array(ASK_EXAMPLES * length, sizeof *a.ids);
-    a.targets = rg_array(ASK_EXAMPLES * length, sizeof *a.targets);
+    a.scratch = rg_array(RECALL_VOCAB + RECALL_LENGTH, sizeof *a.scratch);
+    a.ids = rg_array(ASK_EXAMPLES * RECALL_LENGTH, sizeof *a.ids);
+    a.targets = rg_array(ASK_EXAMPLES * RECALL_LENGTH, sizeof *a.targets);
     if (!a.scratch || !a.ids || !a.targets)
-        ok = rg_fail_memory(err, ASK_EXAMPLES * length * sizeof *a.ids);
+        ok = rg_fail_memory(err, ASK_EXAMPLES * RECALL_LENGTH * sizeof *a.ids);
     r->accuracy = -1;
     for (size_t i = 0; ok && i < RG_LEN(recall_rates) && r->accuracy < GOOD; i++) {
         ok = recall_at(j, which, recall_rates[i], &a, &one, err);
