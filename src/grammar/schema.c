@@ -10,8 +10,7 @@ enum { MOST_HOPS = 16, MOST_BRANCHES = 200 };
 
 /* Keywords of any draft that say what values there are, and are not supported. */
 static const char *const refused[] = {
-    "$dynamicRef", "$recursiveRef", "contains",    "disallow",         "divisibleBy",
-    "extends",     "maxContains",   "minContains", "unevaluatedItems", "unevaluatedProperties",
+    "$dynamicRef", "$recursiveRef", "disallow", "divisibleBy", "extends", "unevaluatedItems", "unevaluatedProperties",
 };
 
 /* All keywords that say what values there are, sorted.  Every other one that is not known only annotates, as the

@@ -181,6 +181,10 @@ bool rg_schema_string_table(rg_schemas *s, const rg_terms *t, rg_dfa *out); /* o
 bool rg_schema_words_table(rg_schemas *s, rg_literal *word, uint32_t n, rg_dfa *out);
 uint32_t rg_schema_quoted(rg_form *f, uint32_t inside); /* with quotes around it */
 
+/* ---- schema_arrays.c ---- */
+
+uint32_t rg_schema_array(rg_schemas *s, const rg_terms *t);
+
 /* ---- schema_objects.c ---- */
 
 uint32_t rg_schema_object(rg_schemas *s, const rg_terms *t);

@@ -122,12 +122,20 @@ static void not_strings(alternatives *a, json_t *schema)
 static void not_arrays(alternatives *a, json_t *schema)
 {
     static const char *const other[] = { "prefixItems", "additionalItems", "uniqueItems" };
-    json_t *items = rg_schema_get(schema, "items");
+    json_t *items = rg_schema_get(schema, "items"), *contains = rg_schema_get(schema, "contains");
+    json_t *least = rg_schema_get(schema, "minContains"), *most = rg_schema_get(schema, "maxContains");
 
     if (json_is_array(items) || json_is_object(items))
         a->left_out = "items";
     if (json_is_false(items))
         add(a, json_pack("{s:s,s:i}", "type", "array", "minItems", 1));
+    if (contains && (!least || json_number_value(least) >= 1)) {
+        json_int_t few = least ? (json_int_t)json_number_value(least) - 1 : 0;
+        add(a, json_pack("{s:s,s:O,s:i,s:I}", "type", "array", "contains", contains, "minContains", 0, "maxContains", few));
+    }
+    if (contains && json_is_number(most) && json_number_value(most) < 1e6)
+        add(a, json_pack("{s:s,s:O,s:I}", "type", "array", "contains", contains, "minContains",
+                         (json_int_t)json_number_value(most) + 1));
     for (size_t i = 0; i < RG_LEN(other); i++)
         if (rg_schema_get(schema, other[i]))
             a->left_out = other[i];

@@ -196,86 +196,6 @@ static uint32_t number_node(rg_schemas *s, const rg_terms *t, uint32_t types, co
     return bounded ? rg_schema_number(s, s->f, t, whole, false) : whole ? s->parts.integer : s->parts.number;
 }
 
-/* ---- arrays ------------------------------------------------------------------------------------------------------ */
-
-/* The schemas of the first items: "prefixItems", or of older drafts a list in "items". */
-static json_t *prefix_of(const json_t *schema)
-{
-    json_t *v = rg_schema_get(schema, "prefixItems"), *items = rg_schema_get(schema, "items");
-
-    return v ? v : json_is_array(items) ? items : NULL;
-}
-
-/* The terms of item k, or of those past all prefixes; after a list in "items" those are "additionalItems". */
-static rg_terms item_terms(rg_schemas *s, const rg_terms *t, size_t k)
-{
-    rg_terms sub = { 0 };
-
-    for (uint32_t i = 0; i < t->n; i++) {
-        json_t *schema = t->term[i].schema, *v = json_array_get(prefix_of(schema), k);
-        if (!v)
-            v = rg_schema_get(schema, json_is_array(rg_schema_get(schema, "items")) ? "additionalItems" : "items");
-        if (v)
-            rg_terms_add(s, &sub, v, 0);
-    }
-    return sub;
-}
-
-static uint32_t item_node(rg_schemas *s, const rg_terms *t, size_t k)
-{
-    rg_terms sub = item_terms(s, t, k);
-
-    return rg_schema_node(s, &sub);
-}
-
-/* Items that must differ; of those that cannot be told apart as they are written there is one at most. */
-static uint32_t unique_array(rg_schemas *s, const rg_terms *t, const rg_array_spec *spec, size_t n_prefix)
-{
-    rg_terms items = item_terms(s, t, n_prefix);
-    uint32_t made = n_prefix || s->f->failed ? RG_NEVER : rg_schema_unique(s, &items, spec->min, spec->max), one;
-    rg_array_spec few = { .item = RG_NEVER, .n_prefix = 1, .prefix = &one, .min = spec->min, .max = 1 };
-
-    if (made != RG_NEVER || s->f->failed)
-        return made;
-    if (spec->min > 1) {
-        rg_schema_cannot(s, "'uniqueItems' with 'minItems' of %u: so many different items cannot be told apart here",
-                         spec->min);
-        return RG_NEVER;
-    }
-    one = item_node(s, t, 0);
-    return rg_json_array(s->f, &s->parts, &few);
-}
-
-static uint32_t array_node(rg_schemas *s, const rg_terms *t)
-{
-    rg_array_spec spec = { .min = rg_schema_count(s, t, "minItems", true, 0),
-                           .max = rg_schema_count(s, t, "maxItems", false, RG_FOREVER) };
-    rg_list prefix = { 0 };
-    size_t longest = 0;
-    bool differ = false;
-    uint32_t made;
-
-    EACH(t, i, "prefixItems", v)
-        if (!json_array_size(v))
-            rg_schema_bad(s, "'prefixItems' is not a list of schemas");
-    for (uint32_t i = 0; i < t->n; i++) {
-        size_t n = json_array_size(prefix_of(t->term[i].schema));
-        longest = n > longest ? n : longest;
-    }
-    EACH(t, i, "uniqueItems", v)
-        differ |= json_is_true(v);
-    if (differ && spec.max > 1)
-        return unique_array(s, t, &spec, longest);
-    for (size_t k = 0; k < longest && !s->f->failed; k++)
-        rg_list_add(s->f, &prefix, item_node(s, t, k));
-    spec.prefix = prefix.id;
-    spec.n_prefix = prefix.n;
-    spec.item = item_node(s, t, longest);
-    made = rg_json_array(s->f, &s->parts, &spec);
-    rg_list_fini(&prefix);
-    return made;
-}
-
 /* ---- values that are listed -------------------------------------------------------------------------------------- */
 
 bool rg_schema_in_range(rg_schemas *s, const rg_terms *t, const json_t *v)
@@ -406,7 +326,7 @@ uint32_t rg_schema_plain(rg_schemas *s, const rg_terms *t)
     if (types & RG_TYPE_OBJECT)
         made[n++] = rg_schema_object(s, t);
     if (types & RG_TYPE_ARRAY)
-        made[n++] = array_node(s, t);
+        made[n++] = rg_schema_array(s, t);
     if (types & RG_TYPE_STRING)
         made[n++] = rg_schema_string(s, t, without);
     if (types & (RG_TYPE_INTEGER | RG_TYPE_REAL))

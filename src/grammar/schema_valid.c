@@ -41,12 +41,27 @@ static bool valid_string(checker *c, json_t *schema, json_t *v)
            (!not || !rg_schema_found(c->s, json_string_value(not ), json_string_value(v)));
 }
 
+/* By "contains": the items that satisfy it are counted. */
+static bool contains_so_many(checker *c, json_t *schema, json_t *v)
+{
+    json_t *wanted = rg_schema_get(schema, "contains"), *item;
+    rg_terms one = { .n = 1, .term = { { schema, 0 } } };
+    uint32_t n = 0;
+    size_t i;
+
+    if (!wanted)
+        return true;
+    json_array_foreach(v, i, item) n += valid(c, wanted, item, NULL);
+    return n >= rg_schema_count(c->s, &one, "minContains", true, 1) &&
+           n <= rg_schema_count(c->s, &one, "maxContains", false, RG_FOREVER);
+}
+
 static bool valid_array(checker *c, json_t *schema, json_t *v)
 {
     json_t *items = rg_schema_get(schema, "items"), *prefix = rg_schema_get(schema, "prefixItems"), *item;
     size_t i, n = json_array_size(v);
 
-    if (!counts(c->s, schema, "minItems", "maxItems", n))
+    if (!counts(c->s, schema, "minItems", "maxItems", n) || !contains_so_many(c, schema, v))
         return false;
     if (json_is_array(items))
         prefix = items, items = rg_schema_get(schema, "additionalItems");

@@ -194,6 +194,22 @@ static const struct {
       { "[\"a\",\"a\"]", "[\"\\u0061\"]", "[\"a\",\"b\",\"c\"]", "[\"abcd\"]" } },
     { S, "{\"type\":\"array\",\"items\":{\"type\":[\"number\",\"null\"]},\"uniqueItems\":true}", { "[1,null,0.5]" }, { "[1,1.0]",
       "[1e0]", "[2,2]" } },
+    { S, "{\"type\":\"array\",\"contains\":{\"const\":1}}", { "[1]", "[0,1]", "[1,\"a\",1]", "[[1],1,2]" }, { "[]", "[0]",
+      "[[1]]", "1" } },
+    { S, "{\"type\":\"array\",\"items\":{\"enum\":[1,2,3]},\"contains\":{\"maximum\":2},\"minContains\":2,\"maxItems\":3}",
+      { "[1,2]", "[2,3,1]", "[1,1,1]" }, { "[1]", "[3,3,1]", "[1,2,3,3]", "[1,4,2]" } },
+    { S, "{\"type\":\"array\",\"contains\":{\"type\":\"string\"},\"maxContains\":1,\"minItems\":2}",
+      { "[1,\"a\"]", "[\"a\",null,[\"b\"]]" }, { "[\"a\"]", "[\"a\",\"b\"]", "[1,2]" } },
+    { S, "{\"type\":\"array\",\"contains\":{\"const\":1},\"minContains\":0,\"maxContains\":0}", { "[]", "[2,\"1\"]" },
+      { "[1]", "[2,1]" } },
+    { S, "{\"type\":\"array\",\"allOf\":[{\"contains\":{\"minimum\":5}},{\"contains\":{\"type\":\"integer\"}}]}",
+      { "[5]", "[6.5,1]", "[\"a\",1,null,7]" }, { "[6.5]", "[1,2]", "[\"a\"]" } },
+    { S, "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"}],\"items\":{\"type\":\"integer\"},\"contains\":{\"enum\":[\"x\",9]}}",
+      { "[\"x\"]", "[\"a\",9]", "[\"x\",1,2,3]" }, { "[\"a\"]", "[9]", "[\"a\",1,\"x\"]" } },
+    { S, "{\"type\":\"array\",\"not\":{\"contains\":{\"const\":1},\"minContains\":2}}", { "[]", "[1]", "[2,1,3]" },
+      { "[1,1]", "[1,2,1]" } },
+    { S, "{\"contains\":{\"const\":1}}", { "1", "\"a\"", "[1]" }, { "[]", "[2]" } },
+    { S, "{\"enum\":[[1,2],[2,3],[1,1]],\"contains\":{\"const\":1},\"maxContains\":1}", { "[1,2]" }, { "[2,3]", "[1,1]" } },
     { S, "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"additionalProperties\":false},\"uniqueItems\":true}", { "[]",
       "[{}]" }, { "[{},{}]" } },
     { S, "{\"type\":\"array\",\"items\":[{\"type\":\"null\"}],\"additionalItems\":false}", { "[]", "[null]" }, { "[null,null]",
@@ -258,12 +274,14 @@ static const struct {
           "escape" },
     { G, "root = \"a\"", "want a rule" }, { G, "root ::= [b-a]", "wrong order" }, { G, "root ::= []", "nothing can satisfy" },
     { G, "root ::= %json 1", "%json" },   { G, "root ::= %jso {}", "%json" },  { G, "root ::= %json {\"a\": \"}", "%json" },
-    { G, "root ::= %json {\"items\": {\"contains\": {}}}", "'contains'" },
+    { G, "root ::= %json {\"items\": {\"extends\": {}}}", "'extends'" },
     { C, "[]", "empty" },                 { C, "[1]", "not a text" },          { C, "{}", "not a list" }, { C, "[\"a\"",
           "not JSON" },
     { S, "{", "not JSON" },               { S, "3", "must be an object" },             { S, "false", "nothing can satisfy" },
     { S, "{\"not\":{}}", "nothing can satisfy" },
-    { S, "{\"multipleOf\":0,\"type\":\"integer\"}", "'multipleOf'" }, { S, "{\"contains\":{}}", "'contains'" },
+    { S, "{\"multipleOf\":0,\"type\":\"integer\"}", "'multipleOf'" }, { S, "{\"extends\":{}}", "'extends'" },
+    { S, "{\"contains\":{\"const\":1},\"minContains\":5000}", "'contains' with so many" },
+
     { S, "{\"type\":\"array\",\"items\":{\"type\":\"array\"},\"uniqueItems\":true,\"minItems\":2}", "'uniqueItems'" },
     { S, "{\"type\":\"array\",\"items\":{\"enum\":[1,2]},\"uniqueItems\":true,\"minItems\":3}", "'uniqueItems'" },
     { S, "{\"type\":\"string\",\"pattern\":\"^(?!a)b|c$\"}", "lookaround" }, { S, "{\"$ref\":\"http://x/y\"}", "http://x/y" },
@@ -620,8 +638,8 @@ static void a_cache_keeps_what_is_asked_for(void **state)
     assert_true(accepts(g, "ab") && !accepts(g, "b") && accepts(never, "b"));
     rg_grammar_unref(g);
     rg_grammar_unref(never);
-    assert_null(rg_grammar_cache_get(s, &SOURCE(S, "{\"contains\":{}}", 15), &err));
-    assert_non_null(strstr(err.text, "'contains'"));
+    assert_null(rg_grammar_cache_get(s, &SOURCE(S, "{\"extends\":{}}", 14), &err));
+    assert_non_null(strstr(err.text, "'extends'"));
     rg_grammar_cache_free(s);
     assert_int_equal(rg_mem_count().n_live, live);
     free_words(&w);

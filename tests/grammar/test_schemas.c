@@ -294,7 +294,8 @@ static void opposites_that_are_not_known(void **state)
         { "{\"type\":\"integer\",\"not\":{\"multipleOf\":3}}", "'not' of a schema with 'multipleOf'" },
         { "{\"type\":\"array\",\"not\":{\"items\":{\"type\":\"null\"}}}", "'not' of a schema with 'items'" },
         { "{\"type\":\"string\",\"not\":{\"format\":\"date\"}}", "'not' of a schema with 'format'" },
-        { "{\"not\":{\"contains\":{}}}", "'contains'" },
+        { "{\"not\":{\"extends\":{}}}", "'extends'" },
+        { "{\"contains\":{\"format\":\"date\"},\"maxContains\":1}", "'maxContains': what does not satisfy 'format'" },
         { "{\"anyOf\":[{\"required\":[\"a\"]}],\"unevaluatedProperties\":false}", "'unevaluatedProperties'" },
         { "{\"oneOf\":[{\"type\":\"string\"},{\"format\":\"date\"}]}", "the opposite of 'format'" },
     };
