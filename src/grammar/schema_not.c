@@ -131,7 +131,8 @@ static void not_arrays(alternatives *a, json_t *schema)
         add(a, json_pack("{s:s,s:i}", "type", "array", "minItems", 1));
     if (contains && (!least || json_number_value(least) >= 1)) {
         json_int_t few = least ? (json_int_t)json_number_value(least) - 1 : 0;
-        add(a, json_pack("{s:s,s:O,s:i,s:I}", "type", "array", "contains", contains, "minContains", 0, "maxContains", few));
+        add(a, json_pack("{s:s,s:O,s:i,s:I}", "type", "array", "contains", contains, "minContains", 0, "maxContains",
+                         few));
     }
     if (contains && json_is_number(most) && json_number_value(most) < 1e6)
         add(a, json_pack("{s:s,s:O,s:I}", "type", "array", "contains", contains, "minContains",

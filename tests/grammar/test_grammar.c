@@ -204,7 +204,8 @@ static const struct {
       { "[1]", "[2,1]" } },
     { S, "{\"type\":\"array\",\"allOf\":[{\"contains\":{\"minimum\":5}},{\"contains\":{\"type\":\"integer\"}}]}",
       { "[5]", "[6.5,1]", "[\"a\",1,null,7]" }, { "[6.5]", "[1,2]", "[\"a\"]" } },
-    { S, "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"}],\"items\":{\"type\":\"integer\"},\"contains\":{\"enum\":[\"x\",9]}}",
+    { S, "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"}],"
+         "\"items\":{\"type\":\"integer\"},\"contains\":{\"enum\":[\"x\",9]}}",
       { "[\"x\"]", "[\"a\",9]", "[\"x\",1,2,3]" }, { "[\"a\"]", "[9]", "[\"a\",1,\"x\"]" } },
     { S, "{\"type\":\"array\",\"not\":{\"contains\":{\"const\":1},\"minContains\":2}}", { "[]", "[1]", "[2,1,3]" },
       { "[1,1]", "[1,2,1]" } },
