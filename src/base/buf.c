@@ -21,7 +21,7 @@ void rg_buf_fini(rg_buf *b)
 void rg_buf_reset(rg_buf *b)
 {
     b->n = 0;
-    b->failed = false;
+    b->failed = b->over = false;
     if (b->data)
         b->data[0] = '\0';
 }
@@ -35,7 +35,7 @@ static bool make_room(rg_buf *b, size_t n)
     if (b->failed)
         return false;
     if (n > b->cap - b->n || b->cap > (size_t)PTRDIFF_MAX)
-        return b->failed = true, false;
+        return b->failed = b->over = true, false;
     want = b->n + n + 1;
     if (b->data && want <= b->room)
         return true;

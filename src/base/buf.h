@@ -10,6 +10,7 @@ typedef struct rg_buf {
     char *data; /* n bytes, then a NUL that is not counted */
     size_t n, room, cap;
     bool failed; /* an append did not fit or there was no memory; later appends do nothing */
+    bool over;   /* it did not fit */
 } rg_buf;
 
 void rg_buf_init(rg_buf *b, size_t cap); /* allocates nothing */

@@ -18,10 +18,25 @@ enum {
     OVER_LIMIT = 100, /* in json_error_code's place */
 };
 
+static _Thread_local uint64_t n_refused;
+
 /* Before main, so that no object is allocated by one allocator and freed by another. */
+static void *allocate(size_t bytes)
+{
+    void *p = rg_alloc_small(bytes);
+
+    n_refused += !p;
+    return p;
+}
+
 __attribute__((constructor)) static void allocate_from_base(void)
 {
-    json_set_alloc_funcs(rg_alloc_small, rg_free_small);
+    json_set_alloc_funcs(allocate, rg_free_small);
+}
+
+uint64_t rg_json_refused(void)
+{
+    return n_refused;
 }
 
 typedef struct feed {
@@ -152,6 +167,7 @@ json_t *rg_json_load_within(const char *text, size_t n, size_t flags, const rg_j
     rg_mem_unreserve();
     if (over)
         return refuse(why, OVER_LIMIT, "it takes more than %zu bytes of memory", limits->bytes);
+    n_refused += refused;
     return refused ? refuse(why, json_error_out_of_memory, "out of memory") : v;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "ckpt/json.h"
 #include "ckpt/writer.h"
 
@@ -79,17 +80,32 @@ static json_t *json_of(const rg_entry *e)
     return array;
 }
 
-/* The object that key's last part goes into, made where it is missing; *last is that part. */
-static json_t *object_for(json_t *root, const char *key, const char **last)
+/* True if JSON can say it: its texts are UTF-8, its numbers finite. */
+static bool fits_json(const rg_entry *e)
 {
-    const char *dot;
+    bool fits = e->type != RG_META_STRING || rg_utf8_valid(e->s.data, e->s.n);
 
-    for (; root && (dot = strchr(key, '.')); key = dot + 1) {
+    for (size_t i = 0; e->type == RG_META_ARRAY && fits && i < e->n; i++)
+        fits = e->strings ? rg_utf8_valid(e->strings[i].data, e->strings[i].n) : !e->floats || isfinite(e->floats[i]);
+    return fits;
+}
+
+/* The object that e's last part goes into, made where it is missing; *last is that part.  NULL and *err: there is no memory, or
+ * something else lies where an object is needed. */
+static json_t *object_for(json_t *root, const rg_entry *e, const char **last, rg_error *err)
+{
+    const char *dot, *key = e->key;
+
+    for (; (dot = strchr(key, '.')); key = dot + 1) {
         size_t n = (size_t)(dot - key);
         json_t *next = json_object_getn(root, key, n);
         if (!next && json_object_setn_new(root, key, n, json_object()) == 0)
             next = json_object_getn(root, key, n);
-        root = json_is_object(next) ? next : NULL;
+        if (!next)
+            return rg_fail_memory(err, n), NULL;
+        if (!json_is_object(next))
+            return rg_fail(err, RG_E_INPUT, "key '%s': it is under a key that is no object", e->key), NULL;
+        root = next;
     }
     *last = key;
     return root;
@@ -102,12 +118,13 @@ static bool put_hf(rg_ckpt_writer *w, const rg_entry *e, rg_error *err)
 
     if (e->type == RG_META_FLOAT && !isfinite(e->f))
         return rg_fail(err, RG_E_USAGE, "key '%s': JSON has no %g", e->key, e->f);
-    if (!w->config)
-        w->config = json_object();
-    object = w->config ? object_for(w->config, e->key, &last) : NULL;
-    if (!object || json_object_set_new(object, last, json_of(e)))
-        return rg_fail(err, RG_E_INPUT, "key '%s': no memory, not JSON, or under a key that is no object", e->key);
-    return true;
+    if (!fits_json(e) || !rg_utf8_valid(e->key, strlen(e->key)))
+        return rg_fail(err, RG_E_INPUT, "key '%s': JSON has no text that is not UTF-8, and no infinity or NaN", e->key);
+    if (!w->config && !(w->config = json_object()))
+        return rg_fail_memory(err, sizeof *w);
+    if (!(object = object_for(w->config, e, &last, err)))
+        return false;
+    return json_object_set_new(object, last, json_of(e)) == 0 || rg_fail_memory(err, strlen(last));
 }
 
 /* A config may lie under another name than a folder's. */
@@ -377,8 +394,9 @@ static bool no_sidecar(rg_ckpt_writer *w, rg_error *err)
 
 rg_ckpt_writer *rg_safetensors_create(const char *path, rg_error *err)
 {
-    static const writer_kind lone = { .put = no_metadata, .takes = takes_safetensors, .header = write_header,
-                                      .sidecar = no_sidecar, .align = 1 };
+    static const writer_kind lone = {
+        .put = no_metadata, .takes = takes_safetensors, .header = write_header, .sidecar = no_sidecar, .align = 1
+    };
     rg_ckpt_writer *w = rg_ckpt_writer_new(&lone, err);
 
     if (!w)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 enum { MOST_HOPS = 16, MOST_BRANCHES = 200 };
@@ -538,6 +539,7 @@ uint32_t rg_schema(rg_form *f, const char *text, size_t n)
 {
     rg_schemas s = { .f = f, .root = rg_grammar_json(f, "schema", text, n) };
     rg_terms t = { 0 };
+    const uint64_t refused_before = rg_json_refused();
     uint32_t made = RG_NEVER;
 
     if (s.root)
@@ -548,5 +550,7 @@ uint32_t rg_schema(rg_form *f, const char *text, size_t n)
     }
     rg_schema_refs_free(s.refs);
     json_decref(s.root);
+    if (rg_json_refused() != refused_before)
+        rg_form_fail(f, RG_E_MEMORY, "schema: out of memory for what follows from it");
     return made;
 }

@@ -55,7 +55,8 @@ static void write_top(rg_buf *b, const rg_call *c, const rg_prompt_logprob *l)
         size_t n_bytes;
         const char *bytes = rg_id_bytes(c->server->engine, id, false, &n_bytes);
         rg_buf_init(&text[n], 3 * n_bytes + 1);
-        again |= !rg_utf8_lossy(&text[n], bytes, n_bytes) || !rg_buf_add(&text[n], "", 1);
+        if (!rg_utf8_lossy(&text[n], bytes, n_bytes) || !rg_buf_add(&text[n], "", 1))
+            again = b->failed = true; /* without memory there is no answer, rather than a part of one */
         for (int k = 0; k < n && !again; k++)
             again = text[k].n == text[n].n && !memcmp(text[k].data, text[n].data, text[n].n);
         chosen |= id == l->id;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "server/hints.h"
@@ -35,6 +36,7 @@ rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_ref
 
     if (!c)
         return rg_refuse_memory(e), NULL;
+    c->json_refused = rg_json_refused();
     c->server = s;
     c->shape = shape;
     c->x = x;
@@ -404,6 +406,7 @@ bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
 void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *read,
                        void (*write)(rg_buf *out, const rg_rendered *r))
 {
+    const uint64_t refused = rg_json_refused();
     rg_refusal e = { 0 };
     rg_conversation talk = { .server = s, .owner = owner_of(s, x) };
     rg_rendered r = { 0 };
@@ -411,7 +414,10 @@ void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *rea
     const bool generate = !json_is_false(json_object_get(body, "add_generation_prompt"));
     rg_buf out;
 
-    if (body && read(body, &talk, &e) && rg_render(s, &talk, generate, &r, &e)) {
+    bool ok = body && read(body, &talk, &e) && rg_render(s, &talk, generate, &r, &e);
+    if (rg_json_refused() != refused)
+        ok = rg_refuse_memory(&e);
+    if (ok) {
         rg_warn_of(x, &talk, &r);
         rg_buf_init(&out, MAX_CALL_TEXT);
         rg_out_open(&out, NULL, '{');
@@ -627,6 +633,12 @@ bool rg_call_submit(rg_call *c, rg_refusal *e)
     return true;
 }
 
+/* True, and refused, if values of the request found no memory while it was read. */
+static bool lost_values(const rg_call *c, rg_refusal *e)
+{
+    return rg_json_refused() != c->json_refused && !rg_refuse_memory(e);
+}
+
 bool rg_call_start(rg_call *c, rg_refusal *e)
 {
     const rg_exchange_note *note = rg_exchange_notes(c->x);
@@ -639,7 +651,7 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
     else if (c->server->fixed_seed && c->f.seed == RG_NOT_GIVEN)
         c->sampling.seed = c->server->sampling.seed;
     if (!read_timeout(c, e) || !rg_thinking_read(c, e) || !rg_prediction_read(c, e) || !check_ids(c, e) ||
-        !make_choices(c, e) || !compile(c, e) || !rg_call_submit(c, e))
+        !make_choices(c, e) || !compile(c, e) || lost_values(c, e) || !rg_call_submit(c, e))
         return false;
     rg_observe(c->server->metrics, RG_H_N, (double)c->f.n, 1);
     rg_observe(c->server->metrics, RG_H_MAX_TOKENS, (double)c->max_tokens, 1);
@@ -659,12 +671,15 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
 
 void rg_call_answer(rg_server *s, rg_exchange *x, const rg_shape *shape)
 {
+    const uint64_t refused = rg_json_refused();
     rg_refusal e = { 0 };
     rg_call *c = rg_call_new(s, x, shape, &e);
 
     if (c && shape->read(c, &e) && rg_call_start(c, &e))
         return;
     rg_call_free(c);
+    if (e.status && rg_json_refused() != refused)
+        rg_refuse_memory(&e); /* whatever else was found wrong may be what was left out */
     if (e.status)
         rg_reply_refusal(s, x, &e);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "server/call.h"
 #include "server/timings.h"
@@ -271,7 +272,7 @@ static bool finish(rg_call *c)
         return false;
     }
     c->shape->whole(c, &c->out);
-    if (c->out.failed)
+    if (c->out.failed || rg_json_refused() != c->json_refused)
         return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
     rg_reply_json(c->server, c->x, &c->out);
     return false;
@@ -329,6 +330,7 @@ bool rg_call_turn(rg_call *c, uint64_t now)
         rg_count_finish(c->server->metrics, "abort");
         return false;
     }
+    c->json_refused = rg_json_refused();
     take_all(c, now);
     limit_time(c, now);
     if (c->f.stream)
@@ -343,7 +345,7 @@ bool rg_call_turn(rg_call *c, uint64_t now)
         c->choices[i].news = false;
     if (c->f.stream)
         break_silence(c, now);
-    if (c->failed || c->out.failed)
+    if (c->failed || c->out.failed || rg_json_refused() != c->json_refused)
         return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
     if (c->f.stream && c->out.n)
         flush(c);

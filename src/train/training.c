@@ -229,9 +229,12 @@ static bool check_settings(const rg_training *t, const rg_checkpoint *c, int64_t
 
     rg_buf_init(&now, SETTINGS_CAP);
     describe(t, &now);
+    ok = ok && (!now.failed || rg_fail_memory(err, now.n));
     if (ok && (now.n != tensor->bytes || memcmp(now.data, text, now.n)) && !is_longer(t, text, tensor->bytes, done))
         ok = rg_fail(err, RG_E_INPUT, "%s: it was trained with other settings: %.*s", rg_checkpoint_path(c),
                      (int)tensor->bytes, text);
+    else if (tensor && tensor->bytes < SETTINGS_CAP && !text)
+        ok = rg_fail_memory(err, tensor->bytes);
     else if (!text)
         ok = rg_fail(err, RG_E_INPUT, "%s: it has no settings: it is no checkpoint of a training run",
                      rg_checkpoint_path(c));

@@ -66,8 +66,8 @@ static inline const char *damaged_model(const char *golden, const char *tensor, 
 static inline void damage_file(const char *folder, const char *tensor, float bad)
 {
     char path[600], key[128];
-    uint64_t n_header;
-    long first, last;
+    uint64_t n_header = 0;
+    long first = 0, last = 0;
 
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     FILE *f = fopen(path, "r+b");

@@ -128,9 +128,10 @@ bool rg_force_lead(const rg_talk *t, rg_talk_start start, int think, bool thinks
         rg_gbnf_thoughts(&b, t, thinks);
     rg_buf_str(&b, "\n");
     if (!source || b.failed) {
+        const bool over = source && b.over;
         rg_buf_fini(&b);
         rg_free(source);
-        return source ? rg_refuse_field(e, c->name, "'%s' is too large.", c->name) : rg_refuse_memory(e);
+        return over ? rg_refuse_field(e, c->name, "'%s' is too large.", c->name) : rg_refuse_memory(e);
     }
     rg_free(source);
     *led = (rg_constraint){ c->name, RG_GRAMMAR_GBNF, b.data, b.n, c->open_objects };
