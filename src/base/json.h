@@ -36,8 +36,8 @@ bool rg_json_over_limit(const json_error_t *why);
  * '?'. */
 void rg_json_fail(const char *name, size_t n, const json_error_t *why, rg_code over, rg_error *err);
 
-/* How many allocations for JSON values of the calling thread were refused, ever.  A copy of an object leaves out what found no
- * memory and says nothing: who makes values from values compares this before and after. */
+/* How many allocations for JSON values of the calling thread were refused, ever.  A copy of an object leaves out what
+ * found no memory and says nothing: who makes values from values compares this before and after. */
 uint64_t rg_json_refused(void);
 
 /* ridge.h's rg_json is a json_t, named so that callers of ridge.h need no jansson. */

@@ -90,8 +90,8 @@ static bool fits_json(const rg_entry *e)
     return fits;
 }
 
-/* The object that e's last part goes into, made where it is missing; *last is that part.  NULL and *err: there is no memory, or
- * something else lies where an object is needed. */
+/* The object that e's last part goes into, made where it is missing; *last is that part.  NULL and *err: there is no
+ * memory, or something else lies where an object is needed. */
 static json_t *object_for(json_t *root, const rg_entry *e, const char **last, rg_error *err)
 {
     const char *dot, *key = e->key;

@@ -567,7 +567,8 @@ bool rg_force_calls(const rg_call_rules *r, rg_constraint *c, rg_refusal *e)
         write_calls(&b, r);
     ok = write_tools(&b, &own, e);
     if (ok && b.failed)
-        ok = !b.over ? rg_refuse_memory(e) : rg_refuse_field(e, "tools", "'tools': their schemas are too large together.");
+        ok = !b.over ? rg_refuse_memory(e)
+                     : rg_refuse_field(e, "tools", "'tools': their schemas are too large together.");
     if (ok) {
         rg_constraint_fini(c);
         *c = (rg_constraint){ r->name ? r->name : "tool_choice", RG_GRAMMAR_GBNF, b.data, b.n };
