@@ -10,6 +10,7 @@
 #include "cli/calibration.h"
 #include "cli/qat.h"
 #include "cli/scoring.h"
+#include "shrink/latent.h"
 #include "shrink/means.h"
 #include "shrink/prune.h"
 #include "shrink/recast.h"
@@ -25,6 +26,8 @@ typedef struct shrink_job {
     bool group_given, act_order, static_groups, sym, greedy;
     float alpha, sparsity;
     int32_t kv_heads, share, window, full_every; /* of gqa, cla, window */
+    int32_t rank, rope_heads;                    /* of mla */
+    double kv_before, kv_after;                  /* bytes of a position, of methods that change them */
     int32_t keep_layers, keep_channels, keep_neurons, keep_heads;
     const char *codes, *to, *type;
     calibration text;
@@ -253,6 +256,8 @@ static bool report_whole(const shrink_job *j, uint64_t bytes, double realized, r
         else if (!j->args.common.quiet)
             printf("%s: %.2f MB of tensors; perplexity %.4f before, %.4f after; %.1f s\n", to, (double)bytes / 1e6,
                    j->before, j->after, j->seconds);
+        if (!j->args.common.quiet && isfinite(j->kv_before - j->kv_after) && j->kv_before != j->kv_after)
+            printf("K/V of a position: %.0f bytes in bf16, %.0f before\n", j->kv_after, j->kv_before);
         if (!j->args.common.quiet && j->heal.text)
             print_repair(j);
         return true;
@@ -267,6 +272,8 @@ static bool report_whole(const shrink_job *j, uint64_t bytes, double realized, r
     if (j->heal.text)
         put_repair(j, out);
     cli_json_u64(out, "bytes", bytes);
+    cli_json_float(out, "kv_bytes_before", j->kv_before);
+    cli_json_float(out, "kv_bytes", j->kv_after);
     cli_json_float(out, "sparsity", realized);
     cli_json_text(out, "warning", warning[0] ? warning : NULL);
     cli_json_float(out, "seconds", j->seconds);
@@ -412,6 +419,35 @@ static bool recast(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *bytes, rg
            repair(j, err);
 }
 
+/* K and V as latents, and the repair. */
+static bool latents(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *bytes, rg_error *err)
+{
+    const rg_latent_options o = { .rank = j->rank, .rope_heads = j->rope_heads };
+    const char *to = j->args.positional[2];
+    rg_stage *s;
+    bool ok;
+
+    if (!j->rank)
+        return rg_fail(err, RG_E_USAGE, "shrink: mla needs --rank N: numbers of the latent of each position and layer");
+    s = open_stage(j, ckpt, err);
+    ok = s && rg_latent(ckpt, s, j->o.n_samples, j->o.ctx, &o, to, bytes, err);
+    rg_stage_close(s);
+    return ok && score(j, j->path, &j->before, err) && score(j, to, &j->after, err) && repair(j, err);
+}
+
+/* Bytes of K/V of a position, in bf16, of the model at a path; NAN: they do not grow with a text. */
+static double kv_bytes(const char *path)
+{
+    rg_error ignored = { 0 };
+    rg_checkpoint *c = rg_checkpoint_open(path, RG_CKPT_NO_WEIGHTS, &ignored);
+    rg_model *m = c ? rg_model_open(c, &(rg_model_options){ .declare_only = true, .kv_type = "bf16" }, &ignored) : NULL;
+    const double bytes = m ? (double)rg_state_bytes_per_position(&m->state) : 0;
+
+    rg_model_close(m);
+    rg_checkpoint_close(c);
+    return bytes > 0 ? bytes : NAN;
+}
+
 /* Methods that do not go through a model layer by layer. */
 typedef struct whole_method {
     const char *name;
@@ -423,7 +459,8 @@ static const whole_method *whole_method_of(const shrink_job *j)
 {
     static const whole_method methods[] = {
         { "prune", prune, true }, { "qat", train_on_grid, true }, { "gqa", recast, true },
-        { "cla", recast, true },  { "window", recast, true },     { "sparsity", sparsify, false },
+        { "mla", latents, true }, { "cla", recast, true },        { "window", recast, true },
+        { "sparsity", sparsify, false },
     };
     static const whole_method typed = { "rtn", encode_type, false };
     const char *name = j->args.positional[0];
@@ -439,7 +476,7 @@ static bool whole(shrink_job *j, rg_error *err)
     static const rg_shrink_method reads = { .name = "prune", .needs = RG_NEED_ROWS };
     uint64_t began = rg_now_ns(), bytes = 0;
 
-    j->before = j->after = j->damaged = j->control = j->realized = NAN;
+    j->before = j->after = j->damaged = j->control = j->realized = j->kv_before = j->kv_after = NAN;
     j->o.method = &reads;
     if (!cli_find_model(j->args.positional[1], j->path, sizeof j->path, err))
         return false;
@@ -447,6 +484,10 @@ static bool whole(shrink_job *j, rg_error *err)
     bool ok = ckpt && read_text(j, ckpt, err) && whole_method_of(j)->run(j, ckpt, &bytes, err);
     rg_checkpoint_close(ckpt);
     j->seconds = rg_seconds(began, rg_now_ns());
+    if (ok && rg_path_look(j->args.positional[2]) == RG_PATH_DIR) {
+        j->kv_before = kv_bytes(j->path);
+        j->kv_after = kv_bytes(j->args.positional[2]);
+    }
     return ok && report_whole(j, bytes, j->realized, err);
 }
 
@@ -470,7 +511,7 @@ static bool set_options(shrink_job *j, rg_error *err)
     if (!one && !j->o.method)
         return false;
     if (j->heal.text && !(one && one->heals))
-        return rg_fail(err, RG_E_USAGE, "shrink: --heal goes with prune, qat, gqa, cla and window, not %.20s",
+        return rg_fail(err, RG_E_USAGE, "shrink: --heal goes with prune, qat, gqa, mla, cla and window, not %.20s",
                        j->args.positional[0]);
     if (on_grid) {
         j->qat.g_group = j->group_given;
@@ -499,6 +540,7 @@ static int run(int argc, char **argv)
                             .sparsity = 0.4f,
                             .codes = "int",
                             .qat = { .block_steps = 100 },
+                            .rope_heads = 1,
                             .text = { .ctx = 512 } };
     const cli_option options[] = {
         { "--bits", CLI_INT, &j.bits, "N", "of a code (default 4)", 2, 8 },
@@ -526,6 +568,8 @@ static int run(int argc, char **argv)
         { "--perplexity", CLI_STRING, &j.text.score, "FILE",
           "text to score before and after (default: the last eighth of the calibration text; none: no scores)" },
         { "--kv-heads", CLI_INT, &j.kv_heads, "N", "gqa: K/V heads that stay, each the mean of a group", 1, 1 << 16 },
+        { "--rank", CLI_INT, &j.rank, "N", "mla: numbers of the latent that K and V become", 1, 1 << 20 },
+        { "--rope-heads", CLI_INT, &j.rope_heads, "N", "mla: K heads that stay rotated (default 1)", 1, 1 << 16 },
         { "--share", CLI_INT, &j.share, "N", "cla: layers side by side that read the K/V of the first of them", 2,
           1024 },
         { "--window", CLI_INT, &j.window, "N", "window: positions that rows see, their own among them", 1, 1 << 24 },
@@ -551,7 +595,7 @@ static int run(int argc, char **argv)
 }
 
 static const char *const methods[] = { "rtn",   "gptq",     "awq", "smoothquant", "int8", "fp8",    "outliers",
-                                       "prune", "sparsity", "qat", "gqa",         "cla",  "window", NULL };
+                                       "prune", "sparsity", "qat", "gqa",         "mla",  "cla",    "window", NULL };
 
 const cli_command cli_shrink = {
     .name = "shrink",
@@ -565,7 +609,7 @@ const cli_command cli_shrink = {
         "METHOD: rtn, gptq, awq, smoothquant, int8, fp8; outliers (not smaller: a copy with outliers, to judge\n"
         "methods on); prune (the least important layers, channels, neurons and heads are left out); sparsity (DST is\n"
         "a file of thresholds, for --sparsity of other commands); qat (trained on the grid of --scheme);\n"
-        "gqa, cla, window (less K/V is kept, to be repaired by --heal).  What was "
+        "gqa, mla, cla, window (less K/V is kept, to be repaired by --heal).  What was "
         "made of each layer is kept in\n"
         "DST.work until DST is written: the same command goes on from there.",
 };

@@ -137,6 +137,7 @@ struct rg_arch {
     void (*score)(rg_fwd *f, const rg_layer *l, rg_act *scores, const rg_act *pooled);
     bool is_encoder;                        /* it has no head: no logits are ever wanted */
     bool halves_window;     /* where rows see what comes after them, half of the window lies to each side */
+    const rg_arch *latents; /* the form that its models have once their K and V are latents; NULL: none */
     const rg_arch *mtp;     /* its modules that predict further tokens, as a network of its own; NULL: it has none */
     const char *target_ids; /* tensor: what to add to an id of its own for the id of its target; NULL: they are alike */
     int (*width)(const rg_config *c);       /* columns of x; NULL: dim */

@@ -189,3 +189,82 @@ bool rg_quadratic(double *to, const float *d, int64_t rows, const double *a, int
     rg_free(q.side);
     return ok;
 }
+
+/* ---- eigenvectors ------------------------------------------------------------------------------------------------ */
+
+/* Turn rows p and q of a matrix of n columns by an angle. */
+static void turn_rows(double *x, double *y, int64_t n, double cosine, double sine)
+{
+    for (int64_t k = 0; k < n; k++) {
+        const double a = x[k], b = y[k];
+
+        x[k] = cosine * a - sine * b;
+        y[k] = sine * a + cosine * b;
+    }
+}
+
+/* Make A[p][q] zero by a rotation of rows and columns p and q. */
+static void turn(double *a, double *v, int64_t n, int64_t p, int64_t q)
+{
+    const double half = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
+    const double t = (half < 0 ? -1 : 1) / (fabs(half) + sqrt(half * half + 1));
+    const double cosine = 1 / sqrt(t * t + 1), sine = t * cosine;
+
+    turn_rows(a + p * n, a + q * n, n, cosine, sine);
+    for (int64_t k = 0; k < n; k++) {
+        const double x = a[k * n + p], y = a[k * n + q];
+
+        a[k * n + p] = cosine * x - sine * y;
+        a[k * n + q] = sine * x + cosine * y;
+    }
+    turn_rows(v + p * n, v + q * n, n, cosine, sine);
+}
+
+/* Squares off the diagonal, and on it. */
+static void squares(const double *a, int64_t n, double *off, double *on)
+{
+    *off = *on = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < n; k++)
+            *(i == k ? on : off) += a[i * n + k] * a[i * n + k];
+}
+
+static void swap_rows(double *v, int64_t n, int64_t i, int64_t k)
+{
+    for (int64_t c = 0; c < n && i != k; c++) {
+        const double x = v[i * n + c];
+
+        v[i * n + c] = v[k * n + c];
+        v[k * n + c] = x;
+    }
+}
+
+void rg_eigen(double *a, int64_t n, double *values, double *v)
+{
+    enum { MOST_SWEEPS = 60 };
+    double off, on;
+
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < n; k++)
+            v[i * n + k] = i == k;
+    squares(a, n, &off, &on);
+    for (int sweep = 0; sweep < MOST_SWEEPS && off > 1e-26 * on; sweep++) {
+        for (int64_t p = 0; p < n; p++)
+            for (int64_t q = p + 1; q < n; q++)
+                if (a[p * n + q] * a[p * n + q] > 1e-32 * on / (double)(n * n))
+                    turn(a, v, n, p, q);
+        squares(a, n, &off, &on);
+    }
+    for (int64_t i = 0; i < n; i++)
+        values[i] = a[i * n + i];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t best = i;
+
+        for (int64_t k = i + 1; k < n; k++)
+            best = values[k] > values[best] ? k : best;
+        const double x = values[i];
+        values[i] = values[best];
+        values[best] = x;
+        swap_rows(v, n, i, best);
+    }
+}

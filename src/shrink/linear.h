@@ -1,6 +1,6 @@
-/* linear.h -- the linear algebra that quantizers need, in double: sums of outer products, and the Cholesky factor of an
- * inverse.  Matrices are square, row-major; what is shared out over a pool's threads has the same bits for any number
- * of them. */
+/* linear.h -- the linear algebra that methods need, in double: sums of outer products, the Cholesky factor of an
+ * inverse, eigenvectors.  Matrices are square, row-major; what is shared out over a pool's threads has the same bits
+ * for any number of them. */
 #ifndef RG_SHRINK_LINEAR_H
 #define RG_SHRINK_LINEAR_H
 
@@ -16,6 +16,10 @@ void rg_gram_mirror(double *gram, int64_t cols);
 /* The upper triangular U with U^T U = A^-1, in place of a symmetric A, the upper triangle of which is read; below the
  * diagonal are zeros.  False: A is not positive definite, and what is in its place means nothing. */
 bool rg_inverse_factor(double *a, int64_t n);
+
+/* Eigenvalues of a symmetric A in falling order, and its eigenvectors, the rows of v [n, n], by Jacobi's rotations; a
+ * is used up. */
+void rg_eigen(double *a, int64_t n, double *values, double *v);
 
 /* *to: the trace of D A D^T over the rows of d [rows, cols], A symmetric: its lower triangle is read.  False: no
  * memory. */

@@ -192,6 +192,7 @@ static void models_keep_less(void **state)
         { "gqa --kv-heads 1", "gqa", "num_key_value_heads", "1" },
         { "cla --share 2", "cla", "kv_source_layers", NULL },
         { "window --window 2", "windowed", "sliding_window", "2" },
+        { "mla --rank 8", "latents", "kv_lora_rank", "8" },
     };
     char args[2048], path[600];
 
@@ -209,6 +210,8 @@ static void models_keep_less(void **state)
         const json_t *heal = json_object_get(j, "heal");
         assert_true(number(heal, "ppl_damaged") > number(j, "ppl_before"));
         assert_true(number(j, "ppl_after") < number(heal, "ppl_damaged"));
+        if (!cases[i].value || strncmp(cases[i].method, "window", 6) != 0)
+            assert_true(number(j, "kv_bytes") < number(j, "kv_bytes_before"));
         json_decref(j);
         snprintf(path, sizeof path, "%s/config.json", test_scratch(cases[i].name));
         json_t *config = json_load_file(path, 0, &why);
@@ -219,6 +222,7 @@ static void models_keep_less(void **state)
         snprintf(args, sizeof args, "run %s -p Once -n 2 --temperature 0 --json", test_scratch(cases[i].name));
         json_decref(command_json(args));
     }
+    command_refuses("shrink mla tales-1m nowhere", 2, "--rank");
     command_refuses("shrink gqa tales-1m nowhere", 2, "--kv-heads");
     command_refuses("shrink gqa tales-1m nowhere --kv-heads 3", 2, "K/V heads");
     snprintf(args, sizeof args, "shrink window " RG_TEST_DATA "/qwen2 %s --window 4", test_scratch("nowhere"));

@@ -36,8 +36,11 @@ static const rg_weight_spec layer_weights[] = {
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
 
+extern const rg_arch rg_arch_llama_mla;
+
 const rg_arch rg_arch_llama = {
     .hf_name = "LlamaForCausalLM", .hf_type = "llama", .gguf_name = "llama", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
     .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .latents = &rg_arch_llama_mla,
 };

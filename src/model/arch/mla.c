@@ -22,6 +22,11 @@ SIZE(MLA_Q_DIM, (int64_t)c->n_heads * (mla_of(c)->nope_dim + mla_of(c)->rope_dim
 SIZE(MLA_KV_B_DIM, (int64_t)c->n_heads * (mla_of(c)->nope_dim + mla_of(c)->v_dim))
 SIZE(MLA_O_DIM, (int64_t)c->n_heads * mla_of(c)->v_dim)
 
+static int rope_heads(const mla_settings *m)
+{
+    return m->rope_heads > 1 ? m->rope_heads : 1;
+}
+
 bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_error *err)
 {
     mla_settings *m = RG_OWN_EDIT(c, mla_settings);
@@ -55,7 +60,8 @@ bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_
     m->v_dim = (int)v_dim;
     int64_t head = (int64_t)m->kv_lora_rank + m->rope_dim + nope + v_dim; /* < 2^33 */
     int64_t widest = head > INT32_MAX / 4 ? head : c->n_heads * head;
-    if (c->n_heads < 1 || nope < 1 || m->kv_lora_rank < 1 || m->rope_dim < 2 || m->rope_dim % 2 ||
+    if (c->n_heads < 1 || nope < 1 || m->kv_lora_rank < 1 || m->rope_dim < 2 ||
+        m->rope_dim % (2 * rope_heads(m)) ||
         widest > INT32_MAX / 4)
         return rg_fail(err, RG_E_INPUT, "%s: %d heads, latent %d, head sizes %d + %d: out of range",
                        rg_checkpoint_path(ckpt), c->n_heads, m->kv_lora_rank, m->nope_dim, m->rope_dim);
@@ -69,7 +75,7 @@ bool finish_mla_rope(rg_config *c, const rg_checkpoint *ckpt, bool interleaved, 
     rg_rope_config *r = &c->ropes[0];
 
     c->n_ropes = 1;
-    r->dim = m->rope_dim;
+    r->dim = m->rope_dim / rope_heads(m);
     r->interleaved = interleaved;
     if (!rg_rope_read(r, ckpt, NULL, 1e4, err))
         return false;
@@ -82,6 +88,12 @@ bool when_q_rank(const rg_config *c, int layer)
 {
     (void)layer;
     return mla_of(c)->q_lora_rank > 0;
+}
+
+bool when_latent_norm(const rg_config *c, int layer)
+{
+    (void)layer;
+    return !mla_of(c)->plain;
 }
 
 bool when_q_a_bias(const rg_config *c, int layer)
@@ -165,10 +177,11 @@ rg_act *part_mla_from(rg_fwd *f, const rg_layer *l, const rg_act *h, const rg_ac
     rg_linear(f, kv_a, h, l->w[W_KV_A_PROJ], l->w[W_KV_A_BIAS]);
     rg_act *latent = rg_act_view(f, "kv_latent", kv_a, 0, m->kv_lora_rank);
     rg_act *k_rope = rg_act_view(f, "k_rope", kv_a, m->kv_lora_rank, m->rope_dim);
-    rg_rmsnorm(f, latent, latent, l->w[W_KV_A_NORM], latent_eps);
-    if (l->rope) {
-        rg_rotate(f, q, l->rope, q_head, m->nope_dim);
-        rg_rotate(f, k_rope, l->rope, m->rope_dim, 0);
+    if (l->w[W_KV_A_NORM])
+        rg_rmsnorm(f, latent, latent, l->w[W_KV_A_NORM], latent_eps);
+    for (int i = 0, each = m->rope_dim / rope_heads(m); l->rope && i < rope_heads(m); i++) {
+        rg_rotate(f, q, l->rope, q_head, m->nope_dim + i * each);
+        rg_rotate(f, k_rope, l->rope, m->rope_dim, i * each);
     }
     rg_kv_store(f, l->kv, latent, k_rope);
 

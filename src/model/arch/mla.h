@@ -10,6 +10,8 @@
 typedef struct mla_settings {
     int q_lora_rank; /* 0: q is made at once */
     int kv_lora_rank, nope_dim, rope_dim, v_dim;
+    int rope_heads; /* parts of equal size that rope_dim is, each rotated by the same table; 0: one */
+    bool plain;     /* the latent has no norm */
 } mla_settings;
 
 enum {
@@ -30,6 +32,7 @@ rg_size Q_RANK, KV_RANK, KV_A_DIM, NOPE_DIM, V_DIM, MLA_Q_DIM, MLA_KV_B_DIM, MLA
  * from it. */
 bool when_q_rank(const rg_config *c, int layer);
 bool when_no_q_rank(const rg_config *c, int layer);
+bool when_latent_norm(const rg_config *c, int layer);
 bool when_q_a_bias(const rg_config *c, int layer);
 void load_k_b(const rg_config *c, const float *src, float *dst, int64_t n);
 void load_v_b(const rg_config *c, const float *src, float *dst, int64_t n);
@@ -39,7 +42,7 @@ void load_v_b(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_Q_A_NORM, "self_attn.q_a_layernorm", "attn_q_a_norm", { Q_RANK }, .when = when_q_rank },                       \
     { W_Q_B_PROJ, "self_attn.q_b_proj", "attn_q_b", { MLA_Q_DIM, Q_RANK }, SPLIT_ROWS, .when = when_q_rank },          \
     { W_KV_A_PROJ, "self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa", { KV_A_DIM, DIM } },                               \
-    { W_KV_A_NORM, "self_attn.kv_a_layernorm", "attn_kv_a_norm", { KV_RANK } },                                        \
+    { W_KV_A_NORM, "self_attn.kv_a_layernorm", "attn_kv_a_norm", { KV_RANK }, .when = when_latent_norm },              \
     { W_K_B_PROJ, "self_attn.kv_b_proj", "attn_k_b", { N_HEADS, KV_RANK, NOPE_DIM }, SPLIT_ROWS, .load = load_k_b,     \
       .stored = { MLA_KV_B_DIM, KV_RANK }, .gguf_else = "attn_kv_b" },                                                 \
     { W_V_B_PROJ, "self_attn.kv_b_proj", "attn_v_b", { N_HEADS, V_DIM, KV_RANK }, SPLIT_ROWS, .load = load_v_b,        \
