@@ -125,6 +125,9 @@ rg_checkpoint *rg_checkpoint_of_values(const rg_checkpoint *from, const rg_value
         at[i] = values[i].at;
         ok = rg_ckpt_add_tensor(c, &t, err);
     }
+    for (int i = 0; ok && i < rg_checkpoint_n_tensors(from); i++)
+        if (rg_checkpoint_tensor(from, i)->type == RG_I64)
+            ok = rg_ckpt_add_tensor(c, rg_checkpoint_tensor(from, i), err);
     if (!ok) {
         rg_checkpoint_close(c);
         return NULL;
@@ -295,6 +298,8 @@ bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, v
                        (unsigned long long)from, (unsigned long long)(from + n), t->name, (unsigned long long)t->bytes);
     if (t->file == RG_FILE_MADE)
         return read_made(c, t, from, to, n, err);
+    if (c->lender && t->file != RG_FILE_MEMORY)
+        return rg_tensor_read(c->lender, t, from, to, n, err);
     if (t->file == RG_FILE_MEMORY) {
         memcpy(to, (const uint8_t *)c->values[t->offset] + from, n);
         return true;

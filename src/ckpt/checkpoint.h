@@ -34,7 +34,8 @@ typedef struct rg_values {
     float *at;
 } rg_values;
 
-/* A checkpoint with the metadata and side files of `from` and these tensors in place of its own.  All of it is
+/* A checkpoint with the metadata and side files of `from`, its tensors of integers, and these tensors in place of all
+ * others.  All of it is
  * borrowed: `from`, names and values outlive it, and values may change between reads.  NULL and *err: no memory, or a
  * name stands twice. */
 rg_checkpoint *rg_checkpoint_of_values(const rg_checkpoint *from, const rg_values *values, int n, rg_error *err);

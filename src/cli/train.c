@@ -1,7 +1,10 @@
 /* train.c -- `ridge train`: a model from a config, or a checkpoint trained on, wholly or by LoRA. */
 #include <stdio.h>
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "cli/training.h"
+#include "train/drafting.h"
 #include "train/lora.h"
 #include "train/masked.h"
 #include "train/medusa.h"
@@ -18,7 +21,15 @@ typedef struct job {
     float head_weight;
     rg_medusa *heads;  /* trained in place of the model */
     rg_masked *masked; /* what a diffusion model learns */
+    bool eagle, eagle3, mtp;
+    const char *network;
+    int32_t n_steps, n_ids, ffn_dim;
+    float noise;
+    rg_checkpoint *drafter;
+    rg_drafting *drafting; /* likewise */
 } job;
+
+enum { COUNTED_STEPS = 200 };
 
 static bool make_deltas(job *j, rg_error *err)
 {
@@ -61,9 +72,97 @@ static bool make_masks(job *j, rg_error *err)
 {
     const rg_config *c = &rg_masters_model(j->t.masters)->config;
 
-    if (c->diffusion.mask_id >= 0 && !j->heads)
+    if (c->diffusion.mask_id >= 0 && !j->heads && !j->eagle && !j->eagle3 && !j->mtp)
         j->masked = rg_masked_new(c, j->t.s.seed, 1, err);
     return j->masked || err->code == RG_OK;
+}
+
+/* How often each id stands in the first batches, which the run then begins with. */
+static bool count_ids(const job *j, int64_t *counts, rg_error *err)
+{
+    const rg_feed_place from = rg_feed_place_of(j->t.feed);
+    const rg_texts *micro;
+    bool ok = true;
+
+    for (int s = 0; ok && s < COUNTED_STEPS && s < j->t.last; s++) {
+        ok = rg_feed_next(j->t.feed, &micro, err);
+        for (int m = 0; ok && m < j->t.s.micro; m++)
+            for (int i = 0; i < micro[m].rows * micro[m].length; i++)
+                counts[micro[m].ids[i]]++;
+    }
+    rg_feed_go_to(j->t.feed, from);
+    return ok;
+}
+
+static bool create_network(const job *j, rg_error *err)
+{
+    const int vocab = rg_masters_model(j->t.masters)->config.vocab_size;
+    int64_t *counts = rg_array((size_t)vocab, sizeof *counts);
+    bool ok = counts || rg_fail_memory(err, (size_t)vocab * sizeof *counts);
+
+    for (int i = 0; ok && i < vocab; i++)
+        counts[i] = 0;
+    ok = ok && count_ids(j, counts, err) &&
+         rg_drafting_create(j->t.out, j->t.masters,
+                            &(rg_drafting_shape){ .kind = j->eagle3 ? RG_DRAFTING_EAGLE3 : RG_DRAFTING_EAGLE,
+                                                  .ffn_dim = j->ffn_dim,
+                                                  .n_ids = j->eagle3 && j->n_ids && j->n_ids < vocab ? j->n_ids : vocab,
+                                                  .counts = counts,
+                                                  .seed = j->t.s.seed },
+                            err);
+    rg_free(counts);
+    return ok;
+}
+
+/* The network that the run begins with: one that is given, that of the run that goes on, or a new one. */
+static bool open_network(job *j, rg_error *err)
+{
+    char config[1200];
+    const char *from = j->network ? j->network : j->t.out;
+
+    if (j->mtp)
+        return true;
+    snprintf(config, sizeof config, "%s/config.json", j->t.out);
+    if (!j->network && !(j->t.resume && rg_path_look(config) == RG_PATH_FILE) &&
+        !(rg_dir_make(j->t.out, err) && create_network(j, err)))
+        return false;
+    j->drafter = rg_checkpoint_open(from, RG_CKPT_DEFAULT, err);
+    return j->drafter;
+}
+
+static bool check_network(const job *j, rg_error *err)
+{
+    const char *name = j->eagle ? "--eagle" : j->eagle3 ? "--eagle3" : "--mtp";
+    const char *other = j->t.from_scratch                   ? "a new model"
+                        : j->lora                           ? "--lora"
+                        : j->n_heads                        ? "--medusa"
+                        : j->eagle + j->eagle3 + j->mtp > 1 ? "another network"
+                                                            : NULL;
+
+    if (!j->eagle && !j->eagle3 && !j->mtp)
+        return true;
+    return !other || rg_fail(err, RG_E_USAGE,
+                             "train: %s trains one network for a model that stays as it is: not with %s", name, other);
+}
+
+static bool make_network(job *j, rg_error *err)
+{
+    const rg_drafting_kind kind = j->eagle ? RG_DRAFTING_EAGLE : j->eagle3 ? RG_DRAFTING_EAGLE3 : RG_DRAFTING_MODULE;
+
+    if (!j->eagle && !j->eagle3 && !j->mtp)
+        return true;
+    if (!open_network(j, err))
+        return false;
+    j->drafting =
+        rg_drafting_new(j->t.masters, j->mtp ? j->t.ckpt : j->drafter,
+                        &(rg_drafting_options){ .kind = kind,
+                                                .n_steps = j->n_steps,
+                                                .weight = (double)j->head_weight,
+                                                .noise = (double)j->noise,
+                                                .seed = j->t.s.seed },
+                        j->t.backend, &(rg_passes_options){ .n_threads = j->t.n_threads, .pool = j->t.pool }, err);
+    j->t.trained = j->drafting ? rg_drafting_masters(j->drafting) : NULL;
+    return j->drafting;
 }
 
 static bool write_out(const job *j, rg_error *err)
@@ -80,30 +179,43 @@ static bool work(job *j, rg_error *err)
     rg_stand_in deltas;
     rg_objective other;
 
-    if (!cli_training_open(&j->t, err) || !make_deltas(j, err) || !make_heads(j, err) || !make_masks(j, err) ||
-        !cli_training_feed(&j->t, err))
+    if (!cli_training_open(&j->t, err) || !check_network(j, err) || !make_deltas(j, err) || !make_heads(j, err) ||
+        !make_masks(j, err) || !cli_training_feed(&j->t, err) || !make_network(j, err))
         return false;
     if (j->deltas)
         deltas = rg_lora_stand_in(j->deltas);
     if (j->heads)
         other = rg_medusa_objective(j->heads);
+    else if (j->drafting)
+        other = rg_drafting_objective(j->drafting);
     else if (j->masked)
         other = rg_masked_objective(j->masked);
-    return cli_training_begin(&j->t, j->deltas ? &deltas : NULL, j->heads || j->masked ? &other : NULL, err) &&
+    return cli_training_begin(&j->t, j->deltas ? &deltas : NULL, j->heads || j->drafting || j->masked ? &other : NULL,
+                              err) &&
            cli_training_run(&j->t, err) && write_out(j, err) && cli_training_picture(&j->t, err) && report(j, err);
 }
 
 static int run(int argc, char **argv)
 {
-    static job j = { .t = { .save = CLI_TRAINING_SAVE }, .head_weight = 0.8f };
+    static job j = { .t = { .save = CLI_TRAINING_SAVE }, .head_weight = 0.8f, .n_steps = 3, .noise = 0.2f };
     const cli_option options[] = {
         CLI_TRAINING_OPTIONS(j.t),
         { "--lora", CLI_INT, &j.lora, "RANK", "train low-rank deltas; DIR becomes a PEFT folder", 1, 1024 },
         { "--lora-alpha", CLI_FLOAT, &j.lora_alpha, "X", "their scale times the rank (default: twice the rank)", 0,
           1e6 },
         { "--medusa", CLI_INT, &j.n_heads, "N", "train N Medusa heads of the model, for --draft medusa:DIR", 1, 16 },
-        { "--head-weight", CLI_FLOAT, &j.head_weight, "X", "medusa: how much each head counts beside the one before",
-          0.01, 10 },
+        { "--eagle", CLI_FLAG, &j.eagle, NULL, "train an EAGLE network of the model, for --draft eagle:DIR" },
+        { "--eagle3", CLI_FLAG, &j.eagle3, NULL, "likewise an EAGLE-3 network" },
+        { "--mtp", CLI_FLAG, &j.mtp, NULL,
+          "train the module for further tokens that MODEL brings; DIR is MODEL with it" },
+        { "--network", CLI_STRING, &j.network, "PATH", "eagle, eagle3: begin with this network (default: a new one)" },
+        { "--draft-steps", CLI_INT, &j.n_steps, "N", "eagle3: ids by which rows are continued in training (default: 3)",
+          1, RG_DRAFTING_STEPS },
+        { "--draft-vocab", CLI_INT, &j.n_ids, "N", "eagle3: guess the N commonest ids alone (default: all)", 1, 1e9 },
+        { "--draft-ffn", CLI_INT, &j.ffn_dim, "N", "eagle, eagle3: width of its MLP (default: the model's)", 1, 1e6 },
+        { "--noise", CLI_FLOAT, &j.noise, "X", "eagle: features get even noise of this width (default: 0.2)", 0, 100 },
+        { "--head-weight", CLI_FLOAT, &j.head_weight, "X",
+          "medusa, eagle3: how much each head or step counts beside the one before (default: 0.8)", 0.01, 10 },
         { NULL },
     };
     rg_error err = { 0 };
@@ -116,9 +228,13 @@ static int run(int argc, char **argv)
     cli_catch_interrupt();
     j.t.args = &j.args;
     bool ok = work(&j, &err);
+    rg_training_free(j.t.run); /* it borrows what follows */
+    j.t.run = NULL;
     rg_lora_free(j.deltas);
     rg_medusa_free(j.heads);
     rg_masked_free(j.masked);
+    rg_drafting_free(j.drafting);
+    rg_checkpoint_close(j.drafter);
     cli_training_close(&j.t);
     return ok ? EXIT_DONE : cli_fail(&err);
 }

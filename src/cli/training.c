@@ -216,7 +216,7 @@ bool cli_training_begin(cli_training *t, const rg_stand_in *stand_in, const rg_o
 {
     int got = 0;
 
-    t->run = rg_training_new(&(rg_training_options){ .masters = t->masters,
+    t->run = rg_training_new(&(rg_training_options){ .masters = t->trained ? t->trained : t->masters,
                                                      .stand_in = stand_in,
                                                      .feed = t->feed,
                                                      .objective = objective,
@@ -298,7 +298,7 @@ bool cli_tokenizer_copy(const char *tokenizer, const char *dir, rg_error *err)
 
 bool cli_training_write(const cli_training *t, rg_error *err)
 {
-    return rg_masters_write(t->masters, t->out, t->as, err) &&
+    return rg_masters_write(t->trained ? t->trained : t->masters, t->out, t->as, err) &&
            (!t->tokenizer || cli_tokenizer_copy(t->tokenizer, t->out, err));
 }
 

@@ -65,6 +65,7 @@ typedef struct cli_training {
     rg_checkpoint *ckpt;
     bool from_scratch;
     rg_masters *masters;
+    rg_masters *trained; /* what the run trains; NULL: masters */
     rg_tokenizer *tokens;
     rg_feed *feed;
     rg_training *run;

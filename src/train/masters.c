@@ -30,8 +30,19 @@ typedef struct linked {
     bool own, frozen;
 } linked;
 
+enum { MAX_LENT = 4 };
+
+/* A weight that the network has of its target: values alone. */
+typedef struct lent {
+    const rg_weight *weight;
+    float *w;
+} lent;
+
 struct rg_masters {
     const rg_checkpoint *from;
+    const rg_model *target; /* NULL: it is no network that drafts */
+    lent lent[MAX_LENT];
+    int n_lent;
     rg_checkpoint *ckpt; /* of the masters */
     rg_model *model;
     rg_master *all;
@@ -460,10 +471,35 @@ static bool make_checkpoint(rg_masters *m, rg_error *err)
     return m->ckpt;
 }
 
-rg_masters *rg_masters_open(const rg_checkpoint *from, const rg_backend *backend, rg_error *err)
+/* Values of what is the target's. */
+static bool take_lent(rg_masters *m, rg_error *err)
 {
-    const rg_model_options declare = { .declare_only = true, .declared_type = RG_F32 };
-    const rg_model_options open = { .kv_type = "f32", .declared_type = RG_F32, .backend = backend };
+    const rg_weight_set *own = &m->model->weights;
+
+    for (int i = 0; i < W_COUNT; i++) {
+        const rg_weight *w = m->model->outer.w[i];
+
+        if (!w || (w >= own->all && w < own->all + own->n))
+            continue;
+        RG_ASSERT(m->n_lent < MAX_LENT);
+        const size_t n = (size_t)(w->n_mats * w->rows * w->cols); /* fits: it is in memory */
+        float *to = rg_array(n, sizeof *to);
+        if (!to)
+            return rg_fail_memory(err, n * sizeof *to);
+        m->lent[m->n_lent++] = (lent){ w, to };
+        if (w->vec)
+            memcpy(to, w->vec, n * sizeof *to);
+        for (int64_t r = 0; w->placed && r < w->rows; r++)
+            w->placed->owner->weight_get(w->placed, 0, r, to + r * w->cols);
+    }
+    return true;
+}
+
+static rg_masters *open_masters(const rg_checkpoint *from, rg_model_options o, rg_error *err)
+{
+    const rg_model_options declare = {
+        .declare_only = true, .declared_type = RG_F32, .target = o.target, .mtp = o.mtp
+    };
     rg_masters *m = rg_zalloc(sizeof *m);
     rg_model *declared = m ? rg_model_open(from, &declare, err) : NULL;
     bool ok = declared;
@@ -471,11 +507,12 @@ rg_masters *rg_masters_open(const rg_checkpoint *from, const rg_backend *backend
     if (!m)
         return rg_fail_memory(err, sizeof *m), NULL;
     m->from = from;
+    m->target = o.target;
     ok = ok && (rg_checkpoint_n_tensors(from) ? take_tensors(m, declared, err) : make_tensors(m, declared, err)) &&
          make_checkpoint(m, err);
     rg_model_close(declared);
-    m->model = ok ? rg_model_open(m->ckpt, &open, err) : NULL;
-    ok = m->model;
+    m->model = ok ? rg_model_open(m->ckpt, &o, err) : NULL;
+    ok = m->model && take_lent(m, err);
     if (ok) {
         m->link = rg_array((size_t)m->model->weights.n, sizeof *m->link);
         ok = m->link || rg_fail_memory(err, (size_t)m->model->weights.n * sizeof *m->link);
@@ -488,6 +525,21 @@ rg_masters *rg_masters_open(const rg_checkpoint *from, const rg_backend *backend
         return NULL;
     }
     return m;
+}
+
+rg_masters *rg_masters_open(const rg_checkpoint *from, const rg_backend *backend, rg_error *err)
+{
+    return open_masters(from, (rg_model_options){ .kv_type = "f32", .declared_type = RG_F32, .backend = backend }, err);
+}
+
+rg_masters *rg_masters_open_network(const rg_checkpoint *from, const rg_model *target, bool module,
+                                    const rg_backend *backend, rg_error *err)
+{
+    return open_masters(
+        from,
+        (rg_model_options){
+            .kv_type = "f32", .declared_type = RG_F32, .backend = backend, .target = target, .mtp = module },
+        err);
 }
 
 void rg_masters_close(rg_masters *m)
@@ -503,6 +555,8 @@ void rg_masters_close(rg_masters *m)
         }
     }
     rg_free(m->link);
+    for (int i = 0; i < m->n_lent; i++)
+        rg_free(m->lent[i].w);
     rg_model_close(m->model);
     rg_checkpoint_close(m->ckpt);
     for (int i = 0; i < m->n; i++) {
@@ -684,7 +738,16 @@ bool rg_masters_pull(rg_masters *m, rg_error *err)
 void rg_masters_weight(void *masters, const rg_weight *w, const float **values, float **grad)
 {
     rg_masters *m = masters;
-    const linked *l = &m->link[w - m->model->weights.all];
+    const rg_weight_set *own = &m->model->weights;
+    const linked *l;
+
+    for (int i = 0; i < m->n_lent; i++)
+        if (m->lent[i].weight == w) {
+            *values = m->lent[i].w;
+            *grad = NULL;
+            return;
+        }
+    l = &m->link[w - own->all];
 
     *values = l->w;
     *grad = l->frozen || l->how == CONSTANT ? NULL : l->g;
@@ -753,6 +816,31 @@ static bool is_other_type(const char *key)
     return !strcmp(key, "dtype") || !strcmp(key, "quantization_config");
 }
 
+static bool copy_tensor(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_tensor *t, rg_error *err)
+{
+    uint8_t *raw = rg_alloc(t->bytes);
+    const bool ok = (raw || rg_fail_memory(err, t->bytes)) && rg_tensor_read(from, t, 0, raw, t->bytes, err) &&
+                    rg_ckpt_write(w, raw, t->bytes, err);
+
+    rg_free(raw);
+    return ok;
+}
+
+/* Tensors that are not trained, in two turns: they are declared, and written. */
+static bool put_others(const rg_masters *m, rg_ckpt_writer *w, bool data, rg_error *err)
+{
+    bool ok = true;
+
+    for (int i = 0; ok && m->target && i < rg_checkpoint_n_tensors(m->from); i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(m->from, i);
+
+        if (!rg_masters_find((rg_masters *)(uintptr_t)m, t->name))
+            ok =
+                data ? copy_tensor(w, m->from, t, err) : rg_ckpt_declare(w, t->name, t->type, t->n_dims, t->shape, err);
+    }
+    return ok;
+}
+
 bool rg_masters_write(const rg_masters *m, const char *dir, rg_type type, rg_error *err)
 {
     rg_ckpt_writer *w = rg_hf_create(dir, err);
@@ -760,8 +848,10 @@ bool rg_masters_write(const rg_masters *m, const char *dir, rg_type type, rg_err
 
     for (int i = 0; ok && i < m->n; i++)
         ok = rg_ckpt_declare(w, m->all[i].name, type, m->all[i].n_dims, m->all[i].shape, err);
+    ok = ok && put_others(m, w, false, err);
     for (int i = 0; ok && i < m->n; i++)
         ok = write_master(w, &m->all[i], type, err);
+    ok = ok && put_others(m, w, true, err);
     if (ok)
         return rg_ckpt_commit(w, err);
     rg_ckpt_abort(w);

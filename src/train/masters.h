@@ -24,6 +24,10 @@ typedef struct rg_masters rg_masters;
  * checkpoint is borrowed.  NULL and *err: it is no model that can be read, a weight cannot be differentiated, or there
  * is no memory. */
 rg_masters *rg_masters_open(const rg_checkpoint *from, const rg_backend *backend, rg_error *err);
+/* Of a network that drafts for `target`: of a checkpoint of its own, or (module) the module that the target's own
+ * checkpoint brings.  The target is borrowed; what the network has of it (its embedding, its head) is not trained. */
+rg_masters *rg_masters_open_network(const rg_checkpoint *from, const rg_model *target, bool module,
+                                    const rg_backend *backend, rg_error *err);
 void rg_masters_close(rg_masters *m); /* NULL is fine */
 
 int rg_masters_count(const rg_masters *m);
@@ -36,7 +40,8 @@ bool rg_masters_is_plain_matrix(const rg_masters *m, int i);
 /* The layer of such a matrix; -1: it is none. */
 int rg_masters_layer(const rg_masters *m, int i);
 
-/* All masters as the tensors of a Hugging Face folder, of this type; the rest of it as the checkpoint has it. */
+/* All masters as the tensors of a Hugging Face folder, of this type; the rest of it as the checkpoint has it, of a
+ * network that drafts its other tensors too. */
 bool rg_masters_write(const rg_masters *m, const char *dir, rg_type type, rg_error *err) RG_MUST_CHECK;
 
 /* Vectors of 1 become 0 where the model adds 1 to them (norms that are stored so). */

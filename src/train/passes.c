@@ -2,7 +2,7 @@
  *
  * A step of the back end's lane is one part of the model's text: the embedding, a layer, or the head of a block of
  * rows.  What is alive between layers is carried from one to the next through the host's memory. */
-#include "train/passes.h"
+#include "train/passes_inside.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,70 +10,9 @@
 
 #include "base/mem.h"
 
-enum { HEAD_ROWS = 256, MAX_CARRIED = 8, TOKENS = 1024 };
+enum { TOKENS = 1024 };
 
 static const double TAPE_BYTES = 4e9; /* of all layers' tapes at most */
-
-/* What is alive between layers. */
-typedef struct carried {
-    const char *name;
-    int cols;
-    rg_mat grad; /* [rows of a piece] */
-} carried;
-
-typedef enum part { EMBED, LAYER, HEAD } part;
-
-/* A part of the text, for a step. */
-typedef struct job {
-    rg_passes *p;
-    part part;
-    int layer;
-    int first, n; /* HEAD: rows */
-    bool keep;    /* what comes out is wanted */
-    rg_tape *tape;
-    bool taped;           /* it is on, and will be walked back */
-    const rg_mat *to;     /* HEAD: where logits go, or */
-    const rg_mat *hidden; /* what they are made of; NULL: one of the two is not wanted */
-} job;
-
-struct rg_passes {
-    rg_masters *m;
-    const rg_model *model;
-    const rg_backend *backend;
-    rg_pool *pool;
-    int n_threads, max_tokens;
-    double max_bytes;
-    rg_back_lane back;
-    rg_tape *tape;
-    rg_tape **layers; /* [n_layers + 1] tapes of layers, and of the embedding, kept until they are walked; NULL: layers
-                           *   run again */
-    double bytes_per_row; /* of the largest layer's tape; 0: not known yet */
-    /* Sized for the largest piece so far. */
-    rg_lane *lane;
-    rg_store *store;
-    int lane_rows, lane_length, lane_spans;
-    int64_t store_blocks, store_slots;
-    carried carry[MAX_CARRIED];
-    int n_carried;
-    rg_slab rows;  /* of a piece: */
-    rg_mat *at;    /* [n_layers + 1][n_carried] what enters each layer, and the head */
-    rg_mat logits; /* [HEAD_ROWS, vocab] */
-    rg_slab logits_slab;
-    double nll[HEAD_ROWS];
-    /* The piece. */
-    const rg_passes_run *run;
-    int64_t first; /* number of its first position in the batch */
-    rg_batch batch;
-    rg_span *spans;
-    int32_t *ints; /* [3 * rows]: index, kv_end, slot */
-    int32_t *tables;
-    int32_t *lists;          /* of slots, of texts that are there twice; */
-    const int32_t **list_of; /*   [rows] and whose they are */
-    int64_t n_lists;
-    int32_t (*pos)[4];
-    int n_room, n_table_room;
-    int head_first;
-};
 
 /* ---- texts of a step --------------------------------------------------------------------------------------------- */
 
@@ -91,7 +30,7 @@ static void give_row(void *arg, int row, float *x)
     memcpy(x, rg_mat_row(from, row), (size_t)from->cols * sizeof *x);
 }
 
-static rg_mat *carried_at(const rg_passes *p, int layer, int i)
+rg_mat *rg_passes_carried(const rg_passes *p, int layer, int i)
 {
     return &p->at[layer * MAX_CARRIED + i];
 }
@@ -129,7 +68,7 @@ static void embed_text(const job *j, rg_fwd *f)
         if (f->thread == 0 && j->taped)
             rg_tape_seed(j->tape, f, &f->acts[i], &p->carry[n].grad);
         if (j->keep)
-            rg_act_fetch(f, &f->acts[i], take_row, carried_at(p, 0, n));
+            rg_act_fetch(f, &f->acts[i], take_row, rg_passes_carried(p, 0, n));
         n++;
     }
 }
@@ -146,10 +85,10 @@ static void layer_text(const job *j, rg_fwd *f)
             rg_tape_carry(j->tape, f, a[i], &p->carry[i].grad);
     }
     for (int i = 0; i < p->n_carried && computes; i++)
-        rg_act_put(f, a[i], give_row, carried_at(p, j->layer, i));
+        rg_act_put(f, a[i], give_row, rg_passes_carried(p, j->layer, i));
     rg_model_layer(p->model, f, j->layer, a[0]);
     for (int i = 0; i < p->n_carried && computes && j->keep; i++)
-        rg_act_fetch(f, a[i], take_row, carried_at(p, j->layer + 1, i));
+        rg_act_fetch(f, a[i], take_row, rg_passes_carried(p, j->layer + 1, i));
 }
 
 static rg_mat rows_of(const rg_mat *m, int first, int n)
@@ -165,7 +104,7 @@ static void head_text(const job *j, rg_fwd *f)
 
     if (computes) {
         rg_mat grad = rows_of(&p->carry[0].grad, j->first, j->n);
-        rg_mat from = rows_of(carried_at(p, p->model->config.n_layers, 0), j->first, j->n);
+        rg_mat from = rows_of(rg_passes_carried(p, p->model->config.n_layers, 0), j->first, j->n);
 
         rg_tape_carry(j->tape, f, x, &grad);
         rg_act_put(f, x, give_row, &from);
@@ -196,7 +135,7 @@ static rg_outputs text(const void *arg, rg_fwd *f)
     return (rg_outputs){ 0 };
 }
 
-static void step(rg_passes *p, const job *j)
+void rg_passes_step(rg_passes *p, const job *j)
 {
     rg_batch batch = p->batch;
 
@@ -300,6 +239,7 @@ static bool make_spans(rg_passes *p, const rg_texts *t, int first_row, int rows,
     const int n = rows * t->length;
     const int32_t *ids = t->ids + (size_t)first_row * (size_t)t->length;
     const int32_t *document = t->document ? t->document + (size_t)first_row * (size_t)t->length : NULL;
+    const int vocab = c->target ? c->target->vocab_size : c->vocab_size; /* a network reads its target's ids */
 
     RG_ASSERT(!t->twice || c->sees > RG_CAUSAL);
     if (t->twice && !make_lists(p, t, n, err))
@@ -322,8 +262,8 @@ static bool make_spans(rg_passes *p, const rg_texts *t, int first_row, int rows,
             return rg_fail(err, RG_E_INPUT, "a text of %d ids is longer than the %d positions of the model", end - i,
                            c->n_positions);
         for (int k = i; k < end; k++)
-            if (ids[k] < 0 || ids[k] >= c->vocab_size)
-                return rg_fail(err, RG_E_INPUT, "id %d is not in the vocabulary of %d", ids[k], c->vocab_size);
+            if (ids[k] < 0 || ids[k] >= vocab)
+                return rg_fail(err, RG_E_INPUT, "id %d is not in the vocabulary of %d", ids[k], vocab);
         make_span(p, t, i, end);
     }
     return true;
@@ -337,7 +277,7 @@ static bool make_tables(rg_passes *p, rg_error *err)
     int32_t need[RG_MAX_GROUPS];
 
     for (int s = 0; s < p->batch.n_spans; s++)
-        n_blocks += rg_ceil_div(p->spans[s].n_rows, RG_BLOCK);
+        n_blocks += rg_ceil_div((int64_t)p->spans[s].n_rows * p->n_steps, RG_BLOCK);
     if (n_blocks > p->n_table_room) {
         rg_free(p->tables);
         p->tables = rg_array((size_t)n_blocks, sizeof *p->tables);
@@ -351,7 +291,7 @@ static bool make_tables(rg_passes *p, rg_error *err)
     for (int s = 0; s < p->batch.n_spans; s++) {
         for (int g = 0; g < spec->n_groups; g++)
             p->spans[s].tables[g] = p->tables + (spec->group[g].per == RG_PER_SEQUENCE ? s : at);
-        at += rg_ceil_div(p->spans[s].n_rows, RG_BLOCK);
+        at += rg_ceil_div((int64_t)p->spans[s].n_rows * p->n_steps, RG_BLOCK);
     }
     if (p->store && n_blocks <= p->store_blocks && p->batch.n_spans <= p->store_slots)
         return true;
@@ -386,7 +326,7 @@ static bool make_lane(rg_passes *p, rg_error *err)
     int longest = 0;
 
     for (int s = 0; s < p->batch.n_spans; s++)
-        longest = max_of(longest, p->spans[s].n_rows);
+        longest = max_of(longest, p->spans[s].n_rows + p->n_steps - 1);
     if (p->lane && rows <= p->lane_rows && longest <= p->lane_length)
         return true;
     p->backend->close(p->lane);
@@ -425,8 +365,8 @@ static bool make_rows(rg_passes *p, rg_error *err)
     rg_slab_reset(&p->rows);
     for (int i = 0; ok && i < p->n_carried; i++) {
         for (int l = 0; ok && l <= n_layers; l++) {
-            *carried_at(p, l, i) = rg_slab_mat(&p->rows, rows, p->carry[i].cols);
-            ok = carried_at(p, l, i)->at;
+            *rg_passes_carried(p, l, i) = rg_slab_mat(&p->rows, rows, p->carry[i].cols);
+            ok = rg_passes_carried(p, l, i)->at;
         }
         p->carry[i].grad = rg_slab_mat(&p->rows, rows, p->carry[i].cols);
         ok = ok && p->carry[i].grad.at;
@@ -454,7 +394,7 @@ static bool back_through(rg_passes *p, job j, rg_error *err)
     j.tape = p->tape;
     j.taped = true;
     rg_tape_reset(p->tape, true);
-    step(p, &j);
+    rg_passes_step(p, &j);
     p->bytes_per_row = fmax(p->bytes_per_row, (double)rg_tape_bytes(p->tape) / rows);
     return rg_tape_walk(p->tape, note_layer, p, err);
 }
@@ -471,7 +411,7 @@ static void forward_through(rg_passes *p, job j)
         rg_tape_begin(j.tape, &p->batch);
     else
         rg_tape_reset(j.tape, false);
-    step(p, &j);
+    rg_passes_step(p, &j);
 }
 
 /* Tapes for all layers, once their size is known and there is room: a layer then runs once and not twice.  What is
@@ -498,10 +438,11 @@ static bool make_tapes(rg_passes *p, rg_error *err)
 static void run_head(rg_passes *p, int first, bool taped, const rg_mat *to)
 {
     rg_tape_reset(p->tape, taped);
-    step(p, &(job){ .p = p, .part = HEAD, .first = first, .n = to->rows, .tape = p->tape, .taped = taped, .to = to });
+    rg_passes_step(
+        p, &(job){ .p = p, .part = HEAD, .first = first, .n = to->rows, .tape = p->tape, .taped = taped, .to = to });
 }
 
-static bool head_block(rg_passes *p, int first, double *sum, rg_error *err)
+bool rg_passes_head(rg_passes *p, int first, double *sum, rg_error *err)
 {
     const int n = p->batch.n_rows - first < HEAD_ROWS ? p->batch.n_rows - first : HEAD_ROWS;
     rg_mat logits = { p->logits.at, p->logits.ld, n, p->logits.cols };
@@ -534,7 +475,7 @@ static bool back_of_layer(rg_passes *p, int layer, rg_error *err)
     const rg_layer_loss *inner = p->run->inner;
     const bool forward = p->run->forward_only;
 
-    if (inner && !inner->layer(inner->arg, &p->back, layer, p->first, carried_at(p, layer + 1, 0),
+    if (inner && !inner->layer(inner->arg, &p->back, layer, p->first, rg_passes_carried(p, layer + 1, 0),
                                forward ? NULL : &p->carry[0].grad, err))
         return false;
     return forward || back_through(p, (job){ .p = p, .part = LAYER, .layer = layer }, err);
@@ -548,14 +489,18 @@ static bool compute_piece(rg_passes *p, double *sum, rg_error *err)
         return false;
     forward_all(p);
     for (int first = 0; ok && first < p->batch.n_rows; first += HEAD_ROWS)
-        ok = head_block(p, first, sum, err);
+        ok = rg_passes_head(p, first, sum, err);
     for (int i = p->model->config.n_layers - 1; ok && i >= 0; i--)
         ok = back_of_layer(p, i, err);
     return ok && (p->run->forward_only || back_through(p, (job){ .p = p, .part = EMBED }, err));
 }
 
-/* The piece of at_once rows, or those that are left, from `row` on. */
-static bool make_piece(rg_passes *p, const rg_texts *t, int row, int at_once, rg_error *err)
+int rg_passes_at_once(const rg_passes *p, const rg_texts *t)
+{
+    return max_of(1, p->max_tokens / max_of(1, t->length));
+}
+
+bool rg_passes_piece(rg_passes *p, const rg_texts *t, int row, int at_once, rg_error *err)
 {
     const int rows = t->rows - row < at_once ? t->rows - row : at_once;
 
@@ -569,22 +514,22 @@ static const rg_passes_run forward_run = { .forward_only = true };
 bool rg_passes_compute(rg_passes *p, const rg_passes_run *run, double *sum, rg_error *err)
 {
     const rg_texts *t = run->texts;
-    const int at_once = max_of(1, p->max_tokens / max_of(1, t->length));
+    const int at_once = rg_passes_at_once(p, t);
     bool ok = true;
 
     *sum = 0;
     p->run = run;
     for (int row = 0; ok && row < t->rows; row += at_once)
-        ok = make_piece(p, t, row, at_once, err) && compute_piece(p, sum, err);
+        ok = rg_passes_piece(p, t, row, at_once, err) && compute_piece(p, sum, err);
     return ok;
 }
 
 bool rg_passes_enter(rg_passes *p, const rg_texts *t, int64_t position, int64_t *first, int *n, rg_error *err)
 {
-    const int at_once = max_of(1, p->max_tokens / max_of(1, t->length));
+    const int at_once = rg_passes_at_once(p, t);
 
     p->run = &forward_run;
-    if (!make_piece(p, t, (int)(position / t->length) / at_once * at_once, at_once, err))
+    if (!rg_passes_piece(p, t, (int)(position / t->length) / at_once * at_once, at_once, err))
         return false;
     forward_all(p);
     *first = p->first;
@@ -612,32 +557,32 @@ bool rg_passes_hidden(rg_passes *p, int64_t first, const rg_mat *to, rg_error *e
     for (int i = 0; i < to->rows; i += HEAD_ROWS) {
         const rg_mat block = rows_of(to, i, to->rows - i < HEAD_ROWS ? to->rows - i : HEAD_ROWS);
 
-        step(p, &(job){ .p = p,
-                        .part = HEAD,
-                        .first = (int)(first - p->first) + i,
-                        .n = block.rows,
-                        .tape = p->tape,
-                        .hidden = &block });
+        rg_passes_step(p, &(job){ .p = p,
+                                  .part = HEAD,
+                                  .first = (int)(first - p->first) + i,
+                                  .n = block.rows,
+                                  .tape = p->tape,
+                                  .hidden = &block });
     }
     return true;
 }
 
 const rg_mat *rg_passes_output(const rg_passes *p, int layer)
 {
-    return carried_at(p, layer + 1, 0);
+    return rg_passes_carried(p, layer + 1, 0);
 }
 
 /* The rows of a piece through one layer: in, out, and back. */
 static bool layer_piece(rg_passes *p, const rg_layer_run *r, rg_error *err)
 {
     const job j = { .p = p, .part = LAYER, .layer = r->layer, .keep = true, .tape = p->tape, .taped = r->loss };
-    const rg_mat in = rows_of(r->in, (int)p->first, p->batch.n_rows), *given = carried_at(p, r->layer + 1, 0);
+    const rg_mat in = rows_of(r->in, (int)p->first, p->batch.n_rows), *given = rg_passes_carried(p, r->layer + 1, 0);
 
     for (int i = 0; i < in.rows; i++)
-        memcpy(rg_mat_row(carried_at(p, r->layer, 0), i), rg_mat_row(&in, i), (size_t)in.cols * sizeof(float));
+        memcpy(rg_mat_row(rg_passes_carried(p, r->layer, 0), i), rg_mat_row(&in, i), (size_t)in.cols * sizeof(float));
     rg_tape_begin(p->tape, &p->batch);
     rg_tape_reset(p->tape, r->loss);
-    step(p, &j);
+    rg_passes_step(p, &j);
     for (int i = 0; r->out && i < in.rows; i++)
         memcpy(rg_mat_row(r->out, (int)p->first + i), rg_mat_row(given, i), (size_t)in.cols * sizeof(float));
     return !r->loss || (r->loss->layer(r->loss->arg, &p->back, r->layer, p->first, given, &p->carry[0].grad, err) &&
@@ -647,12 +592,12 @@ static bool layer_piece(rg_passes *p, const rg_layer_run *r, rg_error *err)
 bool rg_passes_layer(rg_passes *p, const rg_layer_run *r, rg_error *err)
 {
     const rg_texts *t = r->texts;
-    const int at_once = max_of(1, p->max_tokens / max_of(1, t->length));
+    const int at_once = rg_passes_at_once(p, t);
     bool ok = true;
 
     p->run = &forward_run;
     for (int row = 0; ok && row < t->rows; row += at_once) {
-        ok = make_piece(p, t, row, at_once, err);
+        ok = rg_passes_piece(p, t, row, at_once, err);
         if (ok && (p->n_carried > 1 || p->model->config.layer[r->layer].kv_layer >= 0))
             ok = rg_fail(err, RG_E_UNSUPPORTED,
                          "layer %d reads more than what the layer before gives: it cannot be "
@@ -675,6 +620,7 @@ static rg_passes *passes_of(const rg_model *model, rg_masters *m, const rg_backe
     p->backend = backend;
     p->pool = o->pool;
     p->n_threads = o->n_threads;
+    p->n_steps = 1;
     p->max_tokens = o->max_tokens > 0 ? o->max_tokens : TOKENS;
     p->max_bytes = o->tape_bytes ? (double)o->tape_bytes : TAPE_BYTES;
     rg_back_lane_open(&p->back, backend, o->pool, o->n_threads);

@@ -88,6 +88,26 @@ typedef struct rg_passes_run {
  * differentiated, a number is not finite, or there is no memory. */
 bool rg_passes_compute(rg_passes *p, const rg_passes_run *run, double *sum, rg_error *err) RG_MUST_CHECK;
 
+/* ---- a network that drafts ---- */
+
+/* Its rows read features of its target beside tokens.  With n_steps > 1 each row is continued as a draft would be: the
+ * row of step k = 1, 2, ... has what the network made of it in step k - 1 in place of a feature, and the gradient flows
+ * back through that. */
+typedef struct rg_chain_run {
+    const rg_texts *texts; /* rows and documents; ids are those of step 0, targets are not read */
+    int n_steps;
+    const int32_t *ids;        /* [n_steps, rows * length] that the rows of each step read */
+    const float *features;     /* [rows * length, feature_cols] of step 0 */
+    int feature_cols;
+    const rg_loss *loss;        /* [n_steps] */
+    const rg_layer_loss *inner; /* of the network's output: layer 0, once for each step, the last one first; or NULL */
+    bool forward_only;
+    double *sums; /* [n_steps] the sum of the nll of each step */
+} rg_chain_run;
+
+/* Gradients are added to those of the network's weights.  False and *err: as rg_passes_compute. */
+bool rg_passes_chain(rg_passes *p, const rg_chain_run *r, rg_error *err) RG_MUST_CHECK;
+
 /* ---- forward alone, a piece at a time ---- */
 
 /* Run the layers for the piece of whole rows in which a position lies; *first and *n: the positions of the piece.  What

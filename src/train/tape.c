@@ -65,6 +65,8 @@ struct rg_tape {
     rg_tape_find *find;
     void *find_arg;
     const rg_batch *batch;
+    const rg_back_chain *chain; /* or NULL */
+    rg_mat d_features;
     bool on, failed; /* failed: no memory, or too many operations */
     rg_slab layer;   /* of values */
     common *common;
@@ -186,8 +188,9 @@ static void copy_op(const rg_tape *t, record *r, const rg_fwd *f, const rg_op *o
 
 /* ---- K and V ----------------------------------------------------------------------------------------------------- */
 
-static int kv_of(rg_tape *t, const rg_kv *kv, int rows)
+static int kv_of(rg_tape *t, const rg_kv *kv, int n)
 {
+    const int rows = t->chain ? t->chain->n_steps * n : n;
     common *c = t->common;
     kept_kv *k;
 
@@ -216,6 +219,11 @@ static int kv_of(rg_tape *t, const rg_kv *kv, int rows)
     return c->n_kv++;
 }
 
+static rg_mat rows_from(const rg_mat *m, int first)
+{
+    return (rg_mat){ m->at ? rg_mat_row(m, first) : NULL, m->ld, m->rows - first, m->cols };
+}
+
 static int keep_kv(rg_tape *t, const rg_fwd *f, const rg_op *op, published *p)
 {
     const int i = kv_of(t, op->kv, op->in[0]->rows);
@@ -223,9 +231,11 @@ static int keep_kv(rg_tape *t, const rg_fwd *f, const rg_op *op, published *p)
     if (i < 0)
         return -1;
     const rg_back_kv *at = &t->common->kv[i].at;
-    p->before[p->n_before++] = (copying){ (int)(op->in[0] - f->acts), columns(&at->k, 0, op->in[0]->cols) };
-    p->before[p->n_before++] = (copying){ (int)(op->in[1] - f->acts),
-                                          op->kv->latent ? columns(&at->k, op->in[0]->cols, op->in[1]->cols) : at->v };
+    const int first = (t->chain ? t->chain->step : 0) * op->in[0]->rows;
+    const rg_mat k = rows_from(&at->k, first), v = rows_from(&at->v, first);
+    p->before[p->n_before++] = (copying){ (int)(op->in[0] - f->acts), columns(&k, 0, op->in[0]->cols) };
+    p->before[p->n_before++] =
+        (copying){ (int)(op->in[1] - f->acts), op->kv->latent ? columns(&k, op->in[0]->cols, op->in[1]->cols) : v };
     return i;
 }
 
@@ -339,15 +349,27 @@ void rg_tape_free(rg_tape *t)
     rg_free(t);
 }
 
-void rg_tape_begin(rg_tape *t, const rg_batch *batch)
+void rg_tape_begin_chain(rg_tape *t, const rg_batch *batch, const rg_back_chain *chain)
 {
     t->batch = batch;
+    t->chain = chain;
+    t->d_features = (rg_mat){ 0 };
     t->failed = false;
-    if (t->is_first) {
+    if (t->is_first && (!chain || !chain->step)) {
         t->common->n_kv = 0;
         rg_slab_reset(&t->common->kv_room);
     }
     rg_tape_reset(t, true);
+}
+
+void rg_tape_begin(rg_tape *t, const rg_batch *batch)
+{
+    rg_tape_begin_chain(t, batch, NULL);
+}
+
+void rg_tape_features(rg_tape *t, const rg_mat *grad)
+{
+    t->d_features = *grad;
 }
 
 size_t rg_tape_bytes(const rg_tape *t)
@@ -455,7 +477,12 @@ static bool walk_one(rg_tape *t, record *r, rg_error *err)
 {
     const rg_back_kind *kind = rg_back_of(r->op.kind);
     rg_back b = {
-        .lane = t->lane, .op = &r->op, .batch = t->batch, .kv = r->kv >= 0 ? &t->common->kv[r->kv].at : NULL
+        .lane = t->lane,
+        .op = &r->op,
+        .batch = t->batch,
+        .kv = r->kv >= 0 ? &t->common->kv[r->kv].at : NULL,
+        .chain = t->chain,
+        .d_features = t->d_features,
     };
     const bool writes = !r->op.accumulate && !(kind->needs & RG_BACK_IN_PLACE);
     bool moved = false;

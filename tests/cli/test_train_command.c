@@ -153,6 +153,48 @@ static void heads_are_trained_and_draft(void **state)
     command_refuses("train " MODEL " --data " DATA " -o nowhere --medusa 2 --lora 4", 2, "--medusa");
 }
 
+/* Networks for a model of three layers or more, new ones and a model's own module: texts with them are those without. */
+static void networks_are_trained_and_draft(void **state)
+{
+    static const struct {
+        const char *model, *flags, *drafter; /* NULL: the module of what is written */
+    } cases[] = {
+        { RG_TEST_DATA "/llama", "--eagle --noise 0.1", "eagle:" },
+        { RG_TEST_DATA "/llama", "--eagle3 --draft-vocab 50 --draft-ffn 48 --draft-steps 2", "eagle:" },
+        { RG_TEST_DATA "/speculation/mtp-qwen", "--mtp", NULL },
+    };
+    char out[512], ids[600], args[1600], text[2][600] = { "" };
+
+    (void)state;
+    snprintf(ids, sizeof ids, "%s.jsonl", test_scratch("lists"));
+    FILE *f = fopen(ids, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 8; i++)
+        fprintf(f, "{\"ids\": [%d, 5, 9, 14, 20, 27, 35, 5, 9, 14, 20, 27, 35, 5, 9, 14]}\n", i);
+    fclose(f);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const char *model = cases[c].drafter ? cases[c].model : out;
+
+        snprintf(out, sizeof out, "%s", test_scratch(c == 0 ? "eagle" : c == 1 ? "eagle3" : "mtp"));
+        snprintf(args, sizeof args,
+                 "train %s %s --data %s --steps 2 --batch 2 --length 16 --warmup 1 --type bf16 --quiet -o %s",
+                 cases[c].model, cases[c].flags, ids, out);
+        assert_int_equal(command_run(args), 0);
+        for (int i = 0; i < 2; i++) {
+            snprintf(args, sizeof args, "run %s --ids 1,5,9,14 -n 16 --temperature 0 --quiet --draft %s%s", model,
+                     !i                 ? "none"
+                     : cases[c].drafter ? cases[c].drafter
+                                        : "mtp",
+                     i && cases[c].drafter ? out : "");
+            assert_int_equal(command_run(args), 0);
+            snprintf(text[i], sizeof text[i], "%s", command_out);
+        }
+        assert_string_equal(text[0], text[1]);
+    }
+    command_refuses("train " RG_TEST_DATA "/llama --data " DATA " -o nowhere --eagle --medusa 2", 2, "--eagle");
+    command_refuses("train " RG_TEST_DATA "/llama --data " DATA " -o nowhere --eagle3 --mtp", 2, "--eagle3");
+}
+
 static void what_cannot_be_trained_is_refused(void **state)
 {
     (void)state;
@@ -177,6 +219,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_vocabulary_and_a_model_from_scratch),
         cmocka_unit_test(a_student_learns),
         cmocka_unit_test(heads_are_trained_and_draft),
+        cmocka_unit_test(networks_are_trained_and_draft),
         cmocka_unit_test(what_cannot_be_trained_is_refused),
     };
 

@@ -3,6 +3,9 @@
 
 #include <stdio.h>
 
+const rg_published_name rg_eagle_name = { "LlamaForCausalLM", "llama" };
+const rg_published_name rg_eagle3_name = { "LlamaForCausalLMEagle3", "llama" };
+
 bool has_weight(const rg_checkpoint *ckpt, const char *name)
 {
     char full[160];

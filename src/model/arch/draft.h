@@ -14,6 +14,12 @@ bool require_target(const rg_config *c, const rg_checkpoint *ckpt, bool borrows_
 /* True if the checkpoint has the weight of this name. */
 bool has_weight(const rg_checkpoint *ckpt, const char *name);
 
+/* What the authors' config.json says of a network of EAGLE, and of EAGLE-3. */
+typedef struct rg_published_name {
+    const char *architecture, *model_type;
+} rg_published_name;
+extern const rg_published_name rg_eagle_name, rg_eagle3_name;
+
 /* y stays x: where there is no norm behind the layers. */
 void norm_none(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x);
 /* logits = the head of h, scaled and capped as the target's; or of the final norm of h. */

@@ -2,6 +2,9 @@
  *     dV = P^T dO,  dS = P (dO V^T - delta),  dq = scale dS k,  dk = scale dS^T q;
  * of capped scores c tanh(S / c) dS is multiplied by 1 - (S_capped / c)^2 first; of a sink d = -sum of P_sink delta.
  *
+ * A row of a chain (back.h) also sees its own rows of steps 1, 2, ...: a few keys of its own, behind those that all
+ * rows of a block share.
+ *
  * P is computed again, a block of queries at a time.  A part is all query heads that read one head of K/V, of one
  * sequence: sums over queries and heads are in their order.  Rows that reach their keys through a list of slots have K
  * and V gathered by it, and the gradients go back the same way; a block of queries is of rows with the same list. */
@@ -19,6 +22,7 @@ typedef struct attending {
     float *scratch;
     float *d_sinks;          /* [spans][heads] */
     int k_dim, v_dim, group; /* group: query heads of a part */
+    const rg_span *spans;    /* of a chain those of its first step */
 } attending;
 
 /* One block of queries of one head. */
@@ -28,6 +32,7 @@ typedef struct block {
     int head, kv_head;
     int first, n;               /* queries: rows of the span */
     int low, n_keys;            /* keys that any of them may see: places in the sequence */
+    int n_own, ld;              /* keys of a query's own behind them; all */
     const int32_t *list;        /* the rows of the span where the keys of those places lie; NULL: row j is place j */
     const float *keys, *values; /* of place `low` on, */
     float *d_keys, *d_values;   /*   and what is added to their gradients; */
@@ -35,7 +40,7 @@ typedef struct block {
     float *gathered;                                   /* room for those of a list */
     float *q, *dq;                                     /* [n][k_dim], and of the first keys */
     float *first_q, *d_first_q;
-    float *s, *p; /* [n][n_keys]: scores, then their gradients; weights */
+    float *s, *p; /* [n][ld]: scores, then their gradients; weights */
     float *room;
 } block;
 
@@ -129,6 +134,12 @@ static void place_keys(block *k)
     k->ld_d_keys = kv->dk.ld, k->ld_d_values = dv->ld;
 }
 
+/* The row of K and V that holds key `own` of query r: of step own + 1 of a chain. */
+static int own_row(const block *k, int r, int own)
+{
+    return (own + 1) * k->a->b->in[0].rows + k->span->first_row + k->first + r;
+}
+
 /* ---- queries ----------------------------------------------------------------------------------------------------- */
 
 /* The columns of a head's query: of latents, what is multiplied with the latent and what is rotated. */
@@ -197,8 +208,34 @@ static void score(const block *k, const float *q, int from, int to, float *s)
                                  .ldb = k->ld_keys,
                                  .b_turned = true,
                                  .y = s + (from - k->low),
-                                 .ldy = (size_t)k->n_keys },
+                                 .ldy = (size_t)k->ld },
                      k->room);
+}
+
+static float dot(const float *x, const float *y, int n)
+{
+    float sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+static void add_times(float *to, float by, const float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        to[i] += by * x[i];
+}
+
+static void score_own(const block *k)
+{
+    const attending *a = k->a;
+
+    for (int r = 0; r < k->n; r++)
+        for (int i = 0; i < k->n_own; i++)
+            k->s[(size_t)r * (size_t)k->ld + (size_t)(k->n_keys + i)] =
+                dot(k->q + (size_t)r * (size_t)a->k_dim,
+                    columns_of(&a->b->kv->k, own_row(k, r, i), k->kv_head, a->k_dim), a->k_dim);
 }
 
 /* The first key that the usual queries read. */
@@ -210,20 +247,19 @@ static int border(const block *k)
     return n < k->low ? k->low : n < end ? n : end;
 }
 
-/* Row r of s becomes scaled and capped scores, -inf where a key is not seen. */
-static void mask(const block *k, int r)
+/* Scores of keys at places [from, to) of the text become scaled and capped ones, -inf where a key is not seen. */
+static void mask_run(const block *k, int row, int from, int to, float *s)
 {
     const rg_back *b = k->a->b;
     const rg_attend_params *p = b->op->attend;
-    const int row = k->span->first_row + k->first + r, i = b->batch->index[row], kv_end = b->batch->kv_end[row];
-    float *s = k->s + (size_t)r * (size_t)k->n_keys;
+    const int i = b->batch->index[row], kv_end = b->batch->kv_end[row];
 
-    for (int j = k->low; j < k->low + k->n_keys;) {
-        const int at = j / RG_BLOCK, end = rg_back_min((at + 1) * RG_BLOCK, k->low + k->n_keys);
+    for (int j = from; j < to;) {
+        const int at = j / RG_BLOCK, end = rg_back_min((at + 1) * RG_BLOCK, to);
         const uint64_t seen = rg_sight_bits(p->sight, k->head, i, kv_end, at);
 
         for (; j < end; j++) {
-            float *x = &s[j - k->low];
+            float *x = &s[j - from];
 
             *x *= p->scale;
             if (p->cap > 0)
@@ -234,24 +270,40 @@ static void mask(const block *k, int r)
     }
 }
 
+/* Row r of s: of a chain, places behind the row's own in the first step are those of its own keys. */
+static void mask(const block *k, int r)
+{
+    const int row = k->span->first_row + k->first + r, end = k->low + k->n_keys, own = k->first + r + 1;
+    float *s = k->s + (size_t)r * (size_t)k->ld;
+
+    if (!k->n_own) {
+        mask_run(k, row, k->low, end, s);
+        return;
+    }
+    mask_run(k, row, k->low, rg_back_min(own, end), s);
+    for (int j = own > k->low ? own : k->low; j < end; j++)
+        s[j - k->low] = -INFINITY;
+    mask_run(k, row, own, own + k->n_own, s + k->n_keys);
+}
+
 /* p = the softmax of row r of s; returned is the sink's share. */
 static float weigh(const block *k, int r)
 {
     const rg_back *b = k->a->b;
-    const float *s = k->s + (size_t)r * (size_t)k->n_keys;
-    float *p = k->p + (size_t)r * (size_t)k->n_keys, most = b->w[0] ? b->w[0][k->head] : -INFINITY;
+    const float *s = k->s + (size_t)r * (size_t)k->ld;
+    float *p = k->p + (size_t)r * (size_t)k->ld, most = b->w[0] ? b->w[0][k->head] : -INFINITY;
     double sum = 0;
 
-    for (int j = 0; j < k->n_keys; j++)
+    for (int j = 0; j < k->ld; j++)
         most = s[j] > most ? s[j] : most;
-    for (int j = 0; j < k->n_keys; j++)
+    for (int j = 0; j < k->ld; j++)
         p[j] = s[j] - most;
-    b->lane->backend->host_activate(b->lane->backend, RG_EXP, p, p, (size_t)k->n_keys);
-    for (int j = 0; j < k->n_keys; j++)
+    b->lane->backend->host_activate(b->lane->backend, RG_EXP, p, p, (size_t)k->ld);
+    for (int j = 0; j < k->ld; j++)
         sum += (double)p[j];
     const double sink = b->w[0] ? exp((double)b->w[0][k->head] - (double)most) : 0;
     const float by = (float)(1 / (sum + sink));
-    for (int j = 0; j < k->n_keys; j++)
+    for (int j = 0; j < k->ld; j++)
         p[j] *= by;
     return (float)(sink / (sum + sink));
 }
@@ -263,13 +315,13 @@ static double gradients(const block *k, int r, const float *dp)
     const rg_attend_params *a = b->op->attend;
     const int row = k->span->first_row + k->first + r, v_dim = k->a->v_dim;
     const float *o = rg_mat_row(&b->out[0], row) + k->head * v_dim;
-    const float *d = rg_mat_row(&b->d_out[0], row) + k->head * v_dim, *p = k->p + (size_t)r * (size_t)k->n_keys;
-    float *s = k->s + (size_t)r * (size_t)k->n_keys;
+    const float *d = rg_mat_row(&b->d_out[0], row) + k->head * v_dim, *p = k->p + (size_t)r * (size_t)k->ld;
+    float *s = k->s + (size_t)r * (size_t)k->ld;
     double delta = 0;
 
     for (int c = 0; c < v_dim; c++)
         delta += (double)o[c] * (double)d[c];
-    for (int j = 0; j < k->n_keys; j++) {
+    for (int j = 0; j < k->ld; j++) {
         float slope = a->scale;
 
         if (a->cap > 0)
@@ -286,7 +338,7 @@ static void to_queries_and_keys(const block *k, const float *q, float *dq, int f
 {
     const attending *a = k->a;
     const rg_backend *backend = a->b->lane->backend;
-    const size_t k_dim = (size_t)a->k_dim, n_keys = (size_t)k->n_keys;
+    const size_t k_dim = (size_t)a->k_dim, ld = (size_t)k->ld;
 
     if (to <= from) {
         memset(dq, 0, (size_t)k->n * k_dim * sizeof *dq);
@@ -297,7 +349,7 @@ static void to_queries_and_keys(const block *k, const float *q, float *dq, int f
                              .n = a->k_dim,
                              .k = to - from,
                              .a = k->s + (from - k->low),
-                             .lda = n_keys,
+                             .lda = ld,
                              .b = key(k, from),
                              .ldb = k->ld_keys,
                              .y = dq,
@@ -308,7 +360,7 @@ static void to_queries_and_keys(const block *k, const float *q, float *dq, int f
                              .n = a->k_dim,
                              .k = k->n,
                              .a = k->s + (from - k->low),
-                             .lda = n_keys,
+                             .lda = ld,
                              .a_turned = true,
                              .b = q,
                              .ldb = k_dim,
@@ -318,7 +370,7 @@ static void to_queries_and_keys(const block *k, const float *q, float *dq, int f
                  k->room);
 }
 
-/* The gradient of weights to `dp` [n][n_keys], and dv. */
+/* The gradient of weights to `dp` [n][ld], and dv. */
 static void to_values(const block *k, float *dp)
 {
     const attending *a = k->a;
@@ -335,14 +387,14 @@ static void to_values(const block *k, float *dp)
                              .ldb = k->ld_values,
                              .b_turned = true,
                              .y = dp,
-                             .ldy = (size_t)k->n_keys },
+                             .ldy = (size_t)k->ld },
                  k->room);
     rg_gemm_here(b->lane->backend,
                  &(rg_gemm){ .m = k->n_keys,
                              .n = a->v_dim,
                              .k = k->n,
                              .a = k->p,
-                             .lda = (size_t)k->n_keys,
+                             .lda = (size_t)k->ld,
                              .a_turned = true,
                              .b = d,
                              .ldb = b->d_out[0].ld,
@@ -350,6 +402,42 @@ static void to_values(const block *k, float *dp)
                              .ldy = k->ld_d_values,
                              .add = true },
                  k->room);
+}
+
+/* The same of a query's own keys: dp and dv; then dq and dk. */
+static void to_own_values(const block *k, float *dp)
+{
+    const attending *a = k->a;
+    const rg_back_kv *kv = a->b->kv;
+    const rg_mat *v = is_latent(a->b) ? &kv->k : &kv->v, *dv = is_latent(a->b) ? &kv->dk : &kv->dv;
+    const int v_dim = a->v_dim;
+
+    for (int r = 0; r < k->n; r++)
+        for (int i = 0; i < k->n_own; i++) {
+            const int row = own_row(k, r, i);
+            const float *d = columns_of(&a->b->d_out[0], k->span->first_row + k->first + r, k->head, v_dim);
+            const size_t column = (size_t)r * (size_t)k->ld + (size_t)(k->n_keys + i);
+
+            dp[column] = dot(d, columns_of(v, row, k->kv_head, v_dim), v_dim);
+            add_times(columns_of(dv, row, k->kv_head, v_dim), k->p[column], d, v_dim);
+        }
+}
+
+static void to_own_keys(const block *k)
+{
+    const attending *a = k->a;
+    const rg_back_kv *kv = a->b->kv;
+    const int k_dim = a->k_dim;
+
+    for (int r = 0; r < k->n; r++)
+        for (int i = 0; i < k->n_own; i++) {
+            const int row = own_row(k, r, i);
+            const float ds = k->s[(size_t)r * (size_t)k->ld + (size_t)(k->n_keys + i)];
+            const size_t of_query = (size_t)r * (size_t)k_dim;
+
+            add_times(k->dq + of_query, ds, columns_of(&kv->k, row, k->kv_head, k_dim), k_dim);
+            add_times(columns_of(&kv->dk, row, k->kv_head, k_dim), ds, k->q + of_query, k_dim);
+        }
 }
 
 /* Returned: the gradient of the head's sink. */
@@ -366,14 +454,17 @@ static double back_block(block *k, float *dp)
         take_queries(k, 1, k->first_q);
         score(k, k->first_q, k->low, at, k->s);
     }
+    score_own(k);
     for (int r = 0; r < k->n; r++) {
         mask(k, r);
         share[r] = weigh(k, r);
     }
     to_values(k, dp);
+    to_own_values(k, dp);
     for (int r = 0; r < k->n; r++)
-        d_sink -= (double)share[r] * gradients(k, r, dp + (size_t)r * (size_t)k->n_keys);
+        d_sink -= (double)share[r] * gradients(k, r, dp + (size_t)r * (size_t)k->ld);
     to_queries_and_keys(k, k->q, k->dq, at, end);
+    to_own_keys(k);
     add_queries(k, 0, k->dq);
     if (p->first_q) {
         to_queries_and_keys(k, k->first_q, k->d_first_q, k->low, at);
@@ -391,20 +482,21 @@ static void find_keys(block *k)
 
     for (int r = k->span->first_row + k->first; r < k->span->first_row + k->first + k->n; r++) {
         const int i = b->batch->index[r], from = rg_sight_low(sight, i);
-        const int to = rg_sight_end(sight, i, b->batch->kv_end[r]);
+        const int to = rg_sight_end(sight, i, b->batch->kv_end[r]) - k->n_own;
 
         low = from < low ? from : low;
         end = to > end ? to : end;
     }
     k->low = low < 0 ? 0 : low;
     k->n_keys = end - k->low;
+    k->ld = k->n_keys + k->n_own;
 }
 
 static const int32_t *list_of(const block *k, int row)
 {
     const rg_batch *b = k->a->b->batch;
 
-    return b->ancestors ? b->ancestors[k->span->first_row + row] : NULL;
+    return b->ancestors && !k->a->b->chain ? b->ancestors[k->span->first_row + row] : NULL;
 }
 
 /* The rows of a block from `first` on: those with the same list. */
@@ -423,7 +515,10 @@ static void attend_part(void *arg, int i, int thread)
     const rg_back *b = a->b;
     const int n_kv = b->op->attend->n_heads / a->group, most = QUERIES * a->k_dim;
     float *at = a->scratch + (size_t)thread * a->each;
-    block k = { .a = a, .span = rg_back_span(b, i / n_kv), .kv_head = is_latent(b) ? 0 : i % n_kv };
+    block k = { .a = a,
+                .span = &a->spans[i / n_kv],
+                .kv_head = is_latent(b) ? 0 : i % n_kv,
+                .n_own = b->chain ? b->chain->step : 0 };
 
     k.q = at, k.dq = at + most, k.first_q = at + 2 * most, k.d_first_q = at + 3 * most;
     k.gathered = at + a->each - a->gathered;
@@ -433,7 +528,7 @@ static void attend_part(void *arg, int i, int thread)
             take_rows(&k);
             find_keys(&k);
             place_keys(&k);
-            const size_t room = rg_back_whole((size_t)QUERIES * (size_t)k.n_keys);
+            const size_t room = rg_back_whole((size_t)QUERIES * (size_t)k.ld);
             k.s = at + 4 * most, k.p = k.s + room, k.room = k.s + 3 * room;
             const double d = back_block(&k, k.s + 2 * room);
             if (k.list)
@@ -451,18 +546,21 @@ static size_t larger(size_t a, size_t b)
 static void attend(const rg_back *b, int group)
 {
     const rg_kv *kv = b->op->kv;
-    const int n_heads = b->op->attend->n_heads, n_spans = b->batch->n_spans;
-    attending a = { .b = b, .k_dim = kv->k_dim, .v_dim = kv->v_dim, .group = group };
+    const rg_batch *texts = b->chain ? b->chain->first : b->batch;
+    const int n_heads = b->op->attend->n_heads, n_spans = texts->n_spans;
+    attending a = { .b = b, .k_dim = kv->k_dim, .v_dim = kv->v_dim, .group = group, .spans = texts->spans };
     int most = 0;
 
     for (int s = 0; s < n_spans; s++)
-        most = b->batch->spans[s].n_rows > most ? b->batch->spans[s].n_rows : most;
+        most = a.spans[s].n_rows > most ? a.spans[s].n_rows : most;
+    most += b->chain ? b->chain->step : 0;
     const int dim = kv->k_dim > kv->v_dim ? kv->k_dim : kv->v_dim;
     const size_t gemm = larger(rg_gemm_room(QUERIES, most, dim),
                                larger(rg_gemm_room(QUERIES, dim, most), rg_gemm_room(most, dim, QUERIES)));
 
     a.each = 4 * (size_t)QUERIES * (size_t)dim + 3 * ((size_t)QUERIES * (size_t)most + 16) + gemm;
-    a.gathered = b->batch->ancestors ? rg_back_whole(2 * (size_t)most * (size_t)(kv->k_dim + kv->v_dim)) : 0;
+    a.gathered =
+        b->batch->ancestors && !b->chain ? rg_back_whole(2 * (size_t)most * (size_t)(kv->k_dim + kv->v_dim)) : 0;
     a.each = rg_back_whole(a.each) + a.gathered;
     a.scratch = rg_back_room(b->lane, a.each * (size_t)b->lane->n_threads);
     if (b->dw[0])
@@ -495,7 +593,8 @@ static void store_rows(void *arg, int first, int n, int block_, int thread)
 
     (void)block_, (void)thread;
     for (int r = first; r < first + n; r++) {
-        const float *of_k = rg_mat_row(dk, r), *of_v = is_latent(b) ? of_k + n_k : rg_mat_row(dv, r);
+        const int at = (b->chain ? b->chain->step : 0) * b->d_in[0].rows + r;
+        const float *of_k = rg_mat_row(dk, at), *of_v = is_latent(b) ? of_k + n_k : rg_mat_row(dv, at);
         float *k = rg_mat_row(&b->d_in[0], r), *v = rg_mat_row(&b->d_in[1], r);
 
         for (int c = 0; c < n_k; c++)

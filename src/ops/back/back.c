@@ -12,6 +12,7 @@ static const rg_back_kind kinds[RG_OP_COUNT] = {
     [RG_OP_EMBED] = { rg_back_embed, 0 },
     [RG_OP_EMBED_POSITIONS] = { rg_back_embed_positions, 0 },
     [RG_OP_EMBED_TYPES] = { rg_back_embed_types, 0 },
+    [RG_OP_FEATURES] = { rg_back_features, 0 },
     [RG_OP_GATHER] = { rg_back_gather, 0 },
     [RG_OP_MEAN_ROWS] = { rg_back_mean_rows, 0 },
     [RG_OP_ADD] = { rg_back_add, 0 },

@@ -53,6 +53,15 @@ typedef struct rg_back_kv {
     rg_mat k, v, dk, dv;
 } rg_back_kv;
 
+/* Rows that go on from those of an earlier step: row r of step k = 1, 2, ... stands k places behind row r of the first
+ * step in its text.  It sees what row r of the first step saw, and row r of the steps from 1 to k; no other row of
+ * those.  K and V of all steps lie one behind the other. */
+typedef struct rg_back_chain {
+    int step; /* 0: the first */
+    int n_steps;
+    const rg_batch *first; /* the batch of the first step */
+} rg_back_chain;
+
 /* An operation to be walked back.  Values are those it met: of `out` what it wrote, or, of a kind that changes its
  * output in place, what stood there before; not kept where the kind does not need them (rg_back_kind). */
 typedef struct rg_back {
@@ -65,6 +74,8 @@ typedef struct rg_back {
     const float *w[3], *b[3]; /* values of weights and biases, row-major, NULL where there is none */
     float *dw[3], *db[3];     /* gradients, added to; NULL: not wanted */
     const rg_back_kv *kv;
+    const rg_back_chain *chain; /* NULL: the step goes on from none */
+    rg_mat d_features;          /* of what the batch gives beside tokens, added to; NULL: not wanted */
 } rg_back;
 
 typedef void rg_back_fn(const rg_back *b);

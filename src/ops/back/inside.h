@@ -77,7 +77,8 @@ static inline const rg_span *rg_back_span(const rg_back *b, int s)
     return &b->batch->spans[s];
 }
 
-extern rg_back_fn rg_back_embed, rg_back_embed_positions, rg_back_embed_types, rg_back_gather, rg_back_mean_rows;
+extern rg_back_fn rg_back_embed, rg_back_embed_positions, rg_back_embed_types, rg_back_features, rg_back_gather,
+    rg_back_mean_rows;
 extern rg_back_fn rg_back_linear, rg_back_linear_heads;
 extern rg_back_fn rg_back_add, rg_back_mul, rg_back_scale, rg_back_scale_columns, rg_back_scale_by_position;
 extern rg_back_fn rg_back_softcap, rg_back_act_mul, rg_back_activate, rg_back_taylor, rg_back_rotate, rg_back_mix;

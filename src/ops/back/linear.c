@@ -79,6 +79,17 @@ void rg_back_embed_types(const rg_back *b)
     }
 }
 
+void rg_back_features(const rg_back *b)
+{
+    for (int r = 0; b->d_features.at && r < b->d_out[0].rows; r++) {
+        const float *d = rg_mat_row(&b->d_out[0], r);
+        float *to = rg_mat_row(&b->d_features, r);
+
+        for (int c = 0; c < b->d_out[0].cols; c++)
+            to[c] += d[c];
+    }
+}
+
 void rg_back_gather(const rg_back *b)
 {
     for (int i = 0; i < b->d_out[0].rows; i++) {
