@@ -394,9 +394,11 @@ static bool serve_several(serve_options *o, rg_error *err)
 
     o->memory = o->memory ? o->memory : default_memory();
     o->host = rg_host_open(&(rg_host_options){ .n_threads = o->args.common.threads, .memory_bytes = o->memory }, err);
+    o->s.no_listener = true; /* until the models are known */
     rg_server *s = o->host ? rg_server_open(&o->s, err) : NULL;
     bool ok = s && rg_server_serve_models(s, &models, (const char *const *)o->models.names,
                                           (const char *const *)o->models.paths, o->models.n, err) &&
+              rg_server_listen(s, err) &&
               give_up_rights(o, NULL, err);
     if (ok) {
         if (!o->args.common.quiet)
@@ -542,6 +544,7 @@ static int run(int argc, char **argv)
         { "--cors-origin", CLI_STRINGS, &o.cors_origins, "ORIGIN", "web pages of it may ask (repeatable; *: all)" },
         { "--allowed-host", CLI_STRINGS, &o.allowed_hosts, "NAME", "answer to this Host too (repeatable)" },
         { "--allow-update-weights", CLI_FLAG, &o.s.allow_updates, NULL, "clients may replace the weights" },
+        { "--metrics-open", CLI_FLAG, &o.s.metrics_open, NULL, "/metrics without a key" },
         { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
         { "--no-slots", CLI_FLAG, &o.s.no_slots, NULL, "/slots, which tells how busy the server is, is refused" },
         CLI_ENGINE_OPTIONS(o.engine),

@@ -6,16 +6,19 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "server/hints.h"
+#include "server/http_head.h"
 #include "server/talk/force.h"
 
 enum {
     MAX_PROMPTS = 2048,
     MAX_REQUEST_BYTES = 512 << 20, /* of ids and log-probabilities to come: a request is its own mailbox */
     MAX_CALL_TEXT = 1 << 30,
+    NAMED_IDS = 128, /* of a prompt, that its name follows from */
     AT_ONCE = 64, /* prompts of one call that the engine has: the others follow as these end */
 };
 
@@ -639,6 +642,29 @@ static bool lost_values(const rg_call *c, rg_refusal *e)
     return rg_json_refused() != c->json_refused && !rg_refuse_memory(e);
 }
 
+/* X-Ridge-Prefix: a name for what the prompt begins with, so that a balancer that hashes it asks the replica that has
+ * its state.  What the client sends stays, so that a conversation keeps the name of its first prompt; otherwise it
+ * follows from the first ids (those that all conversations of a program share, if they are so many). */
+static void name_prefix(rg_call *c)
+{
+    const char *given = rg_exchange_header(c->x, "X-Ridge-Prefix");
+    size_t n = given ? strlen(given) : 0;
+    uint64_t h = rg_hash(c->adapter ? c->adapter : "", c->adapter ? strlen(c->adapter) : 0, 0);
+    char name[65];
+
+    if (c->shape->embeds || !c->n_prompts)
+        return;
+    if (n && n < sizeof name && rg_is_token(given, n)) {
+        snprintf(name, sizeof name, "%s", given);
+    } else {
+        const rg_prompt *p = &c->prompts[0];
+        h = rg_hash(c->f.cache_salt, c->f.cache_salt ? strlen(c->f.cache_salt) : 0, h);
+        h = rg_hash(p->ids, (p->n < NAMED_IDS ? p->n : NAMED_IDS) * sizeof *p->ids, h);
+        snprintf(name, sizeof name, "%016llx", (unsigned long long)h);
+    }
+    rg_exchange_set(c->x, "X-Ridge-Prefix", name);
+}
+
 bool rg_call_start(rg_call *c, rg_refusal *e)
 {
     const rg_exchange_note *note = rg_exchange_notes(c->x);
@@ -653,6 +679,7 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
     if (!read_timeout(c, e) || !rg_thinking_read(c, e) || !rg_prediction_read(c, e) || !check_ids(c, e) ||
         !make_choices(c, e) || !compile(c, e) || lost_values(c, e) || !rg_call_submit(c, e))
         return false;
+    name_prefix(c);
     rg_observe(c->server->metrics, RG_H_N, (double)c->f.n, 1);
     rg_observe(c->server->metrics, RG_H_MAX_TOKENS, (double)c->max_tokens, 1);
     if (c->f.stream) {

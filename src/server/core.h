@@ -73,7 +73,7 @@ struct rg_server {
     pthread_cond_t news;
     bool news_made;
     rg_call *fresh;        /* handed over, not yet with the pump */
-    struct rg_models *models; /* all models, if there are several that it opens by itself, of which this is one; */
+    _Atomic(struct rg_models *) models; /* all models, if it opens several by itself, of which this is one; */
     struct rg_model_slot *slot; /*   what it is there; both NULL: the engine is given */
 };
 

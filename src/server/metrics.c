@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 
@@ -71,6 +72,8 @@ struct rg_metrics {
     uint64_t finished[RG_LEN(reasons)];
     http_count http[RG_MAX_HTTP_ROUTES];
     uint64_t accepted_at[RG_DRAFT_PLACES];
+    rg_metric_facts facts;
+    time_t facts_s;
 };
 
 rg_metrics *rg_metrics_new(const char *model, rg_error *err)
@@ -181,6 +184,14 @@ double rg_metric_quantile(rg_metrics *m, rg_histogram_id id, double q)
     }
     pthread_mutex_unlock(&m->lock);
     return v;
+}
+
+void rg_metrics_facts(rg_metrics *m, const rg_metric_facts *facts)
+{
+    pthread_mutex_lock(&m->lock);
+    m->facts = *facts;
+    m->facts_s = time(NULL);
+    pthread_mutex_unlock(&m->lock);
 }
 
 void rg_count_finish(rg_metrics *m, const char *reason)
@@ -299,6 +310,22 @@ static void print_finished(const rg_metrics *m, const char *name, rg_buf *out)
                       (unsigned long long)m->finished[i]);
 }
 
+/* Facts as labels, which the routers of vLLM's servers read: the second's value is when it was so. */
+static void print_facts(rg_metrics *const m[], int n, rg_buf *out)
+{
+    head(out, "vllm:cache_config_info", "Blocks of the K/V cache.", "gauge");
+    for (int k = 0; k < n; k++)
+        rg_buf_printf(out, "vllm:cache_config_info{block_size=\"%d\",num_gpu_blocks=\"%llu\",%s} 1\n",
+                      m[k]->facts.block_ids, (unsigned long long)m[k]->facts.n_blocks, m[k]->labels.data);
+    head(out, "vllm:lora_requests_info", "Adapters in use.", "gauge");
+    for (int k = 0; k < n; k++)
+        rg_buf_printf(out,
+                      "vllm:lora_requests_info{max_lora=\"%d\",running_lora_adapters=\"%s\","
+                      "waiting_lora_adapters=\"%s\",%s} %lld\n",
+                      (int)m[k]->facts.n_adapters, m[k]->facts.running, m[k]->facts.waiting, m[k]->labels.data,
+                      (long long)m[k]->facts_s);
+}
+
 /* All models' lines of a name stand together, under one head. */
 static void print_all(rg_metrics *const m[], int n, rg_buf *out)
 {
@@ -326,6 +353,7 @@ static void print_all(rg_metrics *const m[], int n, rg_buf *out)
         for (int k = 0; k < n; k++)
             print_histogram(out, histogram_names[i].name, m[k]->labels.data, &m[k]->h[i], histogram_names[i].buckets);
     }
+    print_facts(m, n, out);
     print_http(m[0], out);
     print_native(m, n, out);
 }

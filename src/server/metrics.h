@@ -44,6 +44,15 @@ void rg_count_to(rg_metrics *m, rg_counter_id id, double total); /* set a counte
 /* Tokens of drafts accepted so far, by their place on the draft's path; n at most RG_DRAFT_PLACES. */
 void rg_count_accepted(rg_metrics *m, const uint64_t *at, int n);
 void rg_gauge(rg_metrics *m, rg_gauge_id id, double v);
+/* What routers ask of a model: ids of a block of K/V, the blocks there are; names of adapters that are being answered
+ * with and waited for, with commas between (copied; more than fit are left out). */
+typedef struct rg_metric_facts {
+    int block_ids;
+    uint64_t n_blocks;
+    int32_t n_adapters;
+    char running[512], waiting[512];
+} rg_metric_facts;
+void rg_metrics_facts(rg_metrics *m, const rg_metric_facts *facts);
 void rg_count_finish(rg_metrics *m, const char *reason); /* stop, length, abort, deadline, error */
 /* A route's path and method (fixed texts); all requests without a route count as one. */
 void rg_count_http(rg_metrics *m, int route, const char *path, const char *method, int status, double seconds);

@@ -286,7 +286,7 @@ bool rg_server_hold(rg_server *s)
 {
     bool held;
 
-    if (!s->slot)
+    if (!s->models)
         return atomic_load(&s->engine) != NULL;
     pthread_mutex_lock(&s->models->lock);
     held = s->slot->is_open;
@@ -297,7 +297,7 @@ bool rg_server_hold(rg_server *s)
 
 void rg_server_release(rg_server *s)
 {
-    if (s->slot)
+    if (s->models)
         release(s, false);
 }
 

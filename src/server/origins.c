@@ -150,7 +150,7 @@ void rg_origins_tell(const rg_server *s, rg_exchange *x)
         if (!strcmp(s->o.cors_origins[i], "*"))
             origin = "*";
     rg_exchange_set(x, "Access-Control-Allow-Origin", origin);
-    rg_exchange_set(x, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    rg_exchange_set(x, "Access-Control-Expose-Headers", "X-Request-Id, X-Ridge-Prefix, Retry-After");
 }
 
 bool rg_origins_check(const rg_server *s, const rg_exchange *x, rg_refusal *e)
@@ -189,7 +189,8 @@ void rg_origins_preflight(rg_server *s, rg_exchange *x)
             x, "Access-Control-Allow-Headers",
             headers && *headers && is_list(headers)
                 ? headers
-                : "Authorization, Content-Type, X-Api-Key, X-Request-Id, X-Request-Timeout, Anthropic-Version");
+                : "Authorization, Content-Type, X-Api-Key, X-Request-Id, X-Request-Timeout, X-Ridge-Prefix, "
+                  "Anthropic-Version");
         rg_exchange_set(x, "Access-Control-Max-Age", "600");
         if (network && !strcasecmp(network, "true"))
             rg_exchange_set(x, "Access-Control-Allow-Private-Network", "true");

@@ -11,7 +11,11 @@
 #include "base/thread.h"
 #include "server/call.h"
 
-enum { WINDOW = 4, STEPS_KEPT = 256 }; /* seconds that gauges look back; steps that the watchdog knows */
+enum {
+    WINDOW = 4,        /* seconds that gauges look back */
+    STEPS_KEPT = 256,  /* that the watchdog knows */
+    PREFIX_BLOCK = 64, /* positions whose state prompts share */
+};
 
 static const double max_unseen_s = 0.25;
 
@@ -130,6 +134,30 @@ static void note_totals(rg_metrics *m, const rg_stats *now)
     rg_gauge(m, RG_G_KV, now->state_bytes ? (double)now->state_used_bytes / (double)now->state_bytes : 0);
 }
 
+static void add_adapter(char list[static 512], const char *name)
+{
+    size_t n = strlen(list), more = strlen(name);
+
+    for (const char *at = list; (at = strstr(at, name)); at++)
+        if ((at == list || at[-1] == ',') && (at[more] == ',' || !at[more]))
+            return;
+    if (n + more + 2 <= 512 && !strpbrk(name, "\"\\,\n"))
+        snprintf(list + n, 512 - n, "%s%s", n ? "," : "", name);
+}
+
+static void note_facts(const pump *p, const rg_stats *now)
+{
+    const rg_info *i = &p->s->info;
+    rg_metric_facts facts = { .block_ids = PREFIX_BLOCK, .n_adapters = i->n_adapters };
+    uint64_t block_bytes = i->position_bytes * PREFIX_BLOCK;
+
+    facts.n_blocks = block_bytes ? now->state_bytes / block_bytes : 0;
+    for (const rg_call *c = p->calls; c; c = c->next)
+        if (c->adapter)
+            add_adapter(c->n_prefilled || rg_call_totals(c).n_output ? facts.running : facts.waiting, c->adapter);
+    rg_metrics_facts(p->s->metrics, &facts);
+}
+
 /* Once a second: the gauges that are means over the last seconds. */
 static void note_window(pump *p, const rg_stats *now, uint64_t now_ns)
 {
@@ -138,6 +166,7 @@ static void note_window(pump *p, const rg_stats *now, uint64_t now_ns)
 
     if (p->n_windows && rg_seconds(p->window_ns[(p->n_windows - 1) % WINDOW], now_ns) < 1)
         return;
+    note_facts(p, now);
     if (p->n_windows) {
         const rg_stats *then = &p->window[oldest];
         double s = rg_seconds(p->window_ns[oldest], now_ns);

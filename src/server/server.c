@@ -102,6 +102,13 @@ static bool check_key(const rg_server *s, rg_exchange *x, rg_refusal *e)
     return key >= 0 || rg_refuse(e, 401, "invalid_api_key", NULL, "The API key is missing or not one of ours.");
 }
 
+/* No key is asked for. */
+static bool is_open(const rg_server *s, int route)
+{
+    return route >= 0 && (rg_routes[route].flags & RG_ROUTE_OPEN ||
+                          (s->o.metrics_open && !strcmp(rg_routes[route].path, "/metrics")));
+}
+
 const char *rg_name_tenant(int tenant, char *to)
 {
     if (tenant < 0)
@@ -171,7 +178,7 @@ static void head(void *arg, rg_exchange *x)
         rg_origins_preflight(s, x);
         return;
     }
-    ok = ok && (flags & RG_ROUTE_OPEN || check_key(s, x, &e));
+    ok = ok && (is_open(s, n->route) || check_key(s, x, &e));
     if (ok && n->route < 0) {
         if (*allowed)
             rg_exchange_set(x, "Allow", allowed);
@@ -240,7 +247,7 @@ static void free_texts(const char *const *list, int32_t n)
     rg_free((void *)(uintptr_t)list);
 }
 
-static bool listen_on(rg_server *s, rg_error *err)
+bool rg_server_listen(rg_server *s, rg_error *err)
 {
     rg_http_options o = { .hosts = s->o.hosts, .n_hosts = s->o.n_hosts, .socket_mode = s->o.socket_mode,
                           .port = s->o.port, .any_port = s->o.any_port,
@@ -250,8 +257,11 @@ static bool listen_on(rg_server *s, rg_error *err)
                           .idle_s = s->o.idle_timeout_s, .header_s = s->o.header_timeout_s,
                           .body_s = s->o.body_timeout_s, .write_s = s->o.write_timeout_s, .head = head,
                           .handle = handle, .arg = s };
+    rg_server *each;
 
     s->http = rg_http_open(&o, err);
+    for (int i = 1; s->http && (each = rg_server_nth(s, i)); i++)
+        each->http = s->http;
     return s->http != NULL;
 }
 
@@ -318,7 +328,7 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
                            err);
     if (!s->kept)
         goto fail;
-    if ((!s->o.no_listener && !listen_on(s, err)) || !rg_pump_start(s, err))
+    if ((!s->o.no_listener && !rg_server_listen(s, err)) || !rg_pump_start(s, err))
         goto fail;
     return s;
 
@@ -385,13 +395,11 @@ rg_server *rg_server_beside(rg_server *first, const char *name, rg_error *err)
     s->o = first->o;
     s->o.n_aliases = 0;
     s->o.model = rg_strdup(name);
-    s->http = first->http;
     s->keys = first->keys;
     s->batches = first->batches;
     s->kept = first->kept;
     s->background = first->background;
     s->started_s = first->started_s;
-    s->models = first->models;
     pthread_mutex_init(&s->lock, NULL);
     s->news_made = rg_cond_init(&s->news);
     s->metrics = s->o.model && s->news_made ? rg_metrics_new(s->o.model, err) : NULL;
@@ -449,16 +457,24 @@ bool rg_server_serve_models(rg_server *s, const rg_server_models *o, const char 
                             int32_t n, rg_error *err)
 {
     const char *name = rg_strdup(names[0]);
+    rg_server *each;
+    rg_models *m;
 
     if (!name)
         return rg_fail_memory(err, 0);
     free_text(s->o.model);
     s->o.model = name;
-    s->models = rg_models_new(s, o, err);
-    for (int32_t i = 0; i < n && s->models; i++)
-        if (!rg_models_add(s->models, names[i], paths[i], err))
+    m = rg_models_new(s, o, err);
+    for (int32_t i = 0; i < n && m; i++)
+        if (!rg_models_add(m, names[i], paths[i], err)) {
+            rg_models_free(m);
             return false;
-    return s->models && rg_models_start(s->models, err);
+        }
+    for (int i = 1; m && (each = rg_models_nth(m, i)); i++)
+        atomic_store(&each->models, m);
+    if (m)
+        atomic_store(&s->models, m); /* last: who sees it finds all of them */
+    return m && rg_models_start(m, err);
 }
 
 void rg_server_drain(rg_server *s)

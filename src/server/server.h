@@ -40,9 +40,11 @@ typedef struct rg_server_options {
     double idle_timeout_s, header_timeout_s, body_timeout_s, write_timeout_s;
     double ping_s;            /* a stream without news is written to so often, so that no proxy closes it; 0: never */
     double watchdog_s;        /* a step that takes longer than this, and than 10 x the 99th percentile, is a fault */
-    bool no_listener;         /* it listens nowhere: what it answers comes from within the process (batch_file.h) */
+    bool no_listener;         /* it listens when rg_server_listen says so; without that, what it answers comes from
+                               *   within the process (batch_file.h) */
     bool allow_updates;       /* clients may replace the weights (/update_weights) */
     bool no_page;
+    bool metrics_open; /* /metrics asks for no key */
     bool no_slots;            /* /slots is refused: it tells how busy the server is */
     int32_t max_tokens;       /* of an answer, where a request does not say; 0: no limit */
     const char *template_kwargs; /* variables of the chat template that conversations do not set: an object in JSON;
@@ -57,8 +59,9 @@ typedef struct rg_server_options {
 
 rg_server_options rg_server_options_default(void);
 
-/* Listen.  The options' texts are copied.  NULL and *err on failure. */
+/* Listen, if not told otherwise.  The options' texts are copied.  NULL and *err on failure. */
 rg_server *rg_server_open(const rg_server_options *options, rg_error *err);
+bool rg_server_listen(rg_server *s, rg_error *err); /* once, if it was opened with no_listener */
 const char *rg_server_url(const rg_server *s); /* valid until the close */
 
 /* Until there is an engine: what is being done to open it, a text that stays, and how much of it is done, 0 to 1. */
@@ -95,7 +98,7 @@ typedef struct rg_server_models {
 } rg_server_models;
 
 /* Answer from these models instead of one engine, each opened when it is asked for; the first one's name becomes that
- * of options.model, and requests that name none are for it.  Once, before anybody asks.  False and *err: two have the
+ * of options.model, and requests that name none are for it.  Once, before it listens.  False and *err: two have the
  * same name, no memory, or no thread. */
 bool rg_server_serve_models(rg_server *s, const rg_server_models *o, const char *const *names,
                             const char *const *paths, int32_t n, rg_error *err);

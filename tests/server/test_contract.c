@@ -226,6 +226,11 @@ static void keys_are_checked(void **state)
         assert_int_equal(test_web_status(t.port, closed[i], NULL), 401);
     assert_int_equal(test_web_status(t.port, "/tokenize", "{}"), 401);
     test_server_stop(&t);
+    o.metrics_open = true;
+    test_server_start(&t, &o, 64, 4);
+    assert_int_equal(test_web_status(t.port, "/metrics", NULL), 200);
+    assert_int_equal(test_web_status(t.port, "/status", NULL), 401);
+    test_server_stop(&t);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */

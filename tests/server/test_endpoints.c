@@ -565,6 +565,8 @@ static void metrics_count(void **state)
                                          "vllm:e2e_request_latency_seconds_count{", "vllm:generation_tokens_total{",
                                          "vllm:request_success_total{finished_reason=\"length\",", "ridge_roofline_ratio{",
                                          "ridge_step_seconds_count{", "ridge_bytes_total{", "ridge_ops_total{",
+                                         "vllm:cache_config_info{block_size=\"64\",num_gpu_blocks=\"",
+                                         "vllm:lora_requests_info{max_lora=\"0\",running_lora_adapters=\"\",",
                                          "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"}" };
 
     (void)state;
@@ -574,6 +576,45 @@ static void metrics_count(void **state)
     const char *n = strstr(r.body, "\nvllm:generation_tokens_total{");
     assert_true(atof(strstr(n, "} ") + 2) > 100);
     test_reply_free(&r);
+}
+
+static void name_of(const char *headers, const char *prompt, char to[70])
+{
+    char body[2300];
+
+    snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"max_tokens\":1}", prompt);
+    test_reply r = test_web_ask(t.port, "POST", "/v1/completions", headers, body);
+    if (r.status != 200)
+        fail_msg("%s", r.body);
+    const char *name = test_reply_header(&r, "X-Ridge-Prefix");
+    assert_non_null(name);
+    snprintf(to, 70, "%.*s", (int)strcspn(name, "\r\n"), name);
+    test_reply_free(&r);
+}
+
+/* The name of a prompt for balancers: of its first ids, or what the client sends. */
+static void prompts_are_named(void **state)
+{
+    char text[2000] = "", longer[2100], one[70], other[70];
+    static const struct {
+        const char *headers, *name;
+    } sent[] = { { "X-Ridge-Prefix: my-talk.7\r\n", "my-talk.7" }, { "X-Ridge-Prefix: two words\r\n", NULL },
+                 { "X-Ridge-Prefix: 012345678901234567890123456789012345678901234567890123456789012345\r\n", NULL } };
+
+    (void)state;
+    for (int i = 0; i < 25; i++)
+        sprintf(text + strlen(text), "The dog saw cat number %d. ", i);
+    snprintf(longer, sizeof longer, "%sAnd then it slept.", text);
+    name_of(NULL, text, one);
+    assert_int_equal(strlen(one), 16);
+    name_of(NULL, longer, other); /* the same 128 ids first */
+    assert_string_equal(one, other);
+    name_of(NULL, text + 4, other);
+    assert_string_not_equal(one, other);
+    for (size_t i = 0; i < RG_LEN(sent); i++) {
+        name_of(sent[i].headers, text, other);
+        assert_string_equal(other, sent[i].name ? sent[i].name : one);
+    }
 }
 
 /* Two methods of one path are two series. */
@@ -774,6 +815,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_stopped_is_told),           cmocka_unit_test(chats_of_three_apis_agree),
         cmocka_unit_test(templates_are_applied),               cmocka_unit_test(tools_results_and_parts_are_taken),
         cmocka_unit_test(small_endpoints_answer),              cmocka_unit_test(metrics_count),
+        cmocka_unit_test(prompts_are_named),
         cmocka_unit_test(no_series_stands_twice),
         cmocka_unit_test(errors_have_their_apis_shapes),       cmocka_unit_test(headers_come_back),
         cmocka_unit_test(lengths_of_events_can_be_hidden),     cmocka_unit_test(what_was_cached_is_told),

@@ -5,7 +5,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "server/core.h"
 #include "server/json.h"
+#include "server/models.h"
 
 enum { ASKERS = 6, ASKS = 4 };
 
@@ -20,6 +22,7 @@ typedef struct world {
     rg_server *s;
     int port;
     atomic_int n_opened;
+    bool seen_early; /* models could be asked for before all were known */
     size_t kv_bytes;
 } world;
 
@@ -39,7 +42,9 @@ static rg_engine *open_one(void *arg, const char *path, rg_server *s, rg_error *
 /* Files of which only bert's tell something. */
 static bool look(void *arg, const char *path, rg_model_facts *out)
 {
-    (void)arg;
+    world *w = arg;
+
+    w->seen_early |= rg_server_takes_work(w->s) || rg_server_hold(w->s);
     *out = (rg_model_facts){ .family = "bert", .weight_type = "f32", .n_parameters = 12345, .context = 77,
                              .vocab_size = 99, .abilities = { "embedding", "rerank" }, .n_abilities = 2 };
     return strstr(path, "/bert") != NULL;
@@ -54,15 +59,18 @@ static void start(world *w, uint64_t memory_bytes, size_t kv_bytes, double keep_
     w->host = rg_host_open(&(rg_host_options){ .n_threads = 2, .memory_bytes = memory_bytes }, &err);
     assert_ok(w->host, err);
     o.any_port = true;
+    o.no_listener = true;
     w->s = rg_server_open(&o, &err);
     assert_ok(w->s, err);
-    w->port = test_port(w->s);
     for (size_t i = 0; i < RG_LEN(names); i++) {
         snprintf(path_text[i], sizeof path_text[i], "%s/%s", RG_SOURCE_DIR, folders[i]);
         paths[i] = path_text[i];
     }
     assert_ok(rg_server_serve_models(w->s, &(rg_server_models){ open_one, look, w, keep_alive_s }, names, paths,
                                      RG_LEN(names), &err), err);
+    assert_false(w->seen_early);
+    assert_ok(rg_server_listen(w->s, &err), err);
+    w->port = test_port(w->s);
 }
 
 static void stop(world *w)
