@@ -218,12 +218,18 @@ typedef enum rg_diffusion_cache { RG_CACHE_NONE, RG_CACHE_PREFIX, RG_CACHE_DUAL 
 RG_API int rg_remasking_find(const char *word);
 RG_API int rg_diffusion_cache_find(const char *word);
 
+/* Fast-dLLM's threshold: the default where neither steps nor a threshold are given. */
+#define RG_DIFFUSION_THRESHOLD 0.9f
+
 typedef struct rg_diffusion_params {
-    int32_t steps;            /* of the whole answer, or of each block where blocks are the model's; 0: a mask a step */
+    int32_t steps;            /* of the whole answer, or of each block where blocks are the model's; 0: those of
+                               *   generation_config, else as few as the threshold allows */
     int32_t block;            /* positions of a block, where it is not the model's; 0: the whole answer */
     rg_remasking remasking;
     float cfg_scale;          /* classifier-free guidance: how far from the answer without the prompt; 0: off */
-    float threshold;          /* confidence from which on masks are filled in at once; 0: off */
+    float threshold;          /* confidence from which on masks are filled in at once; 0: off, but without steps
+                               *   RG_DIFFUSION_THRESHOLD (not with entropy and sequential, nor where an order is named
+                               *   for blocks of the model) */
     rg_diffusion_cache cache; /* Fast-dLLM's approximations: other answers than without.  Off by default */
     bool trace;               /* keep the ids after each evaluation of the model (rg_request_trace) */
 } rg_diffusion_params;
@@ -458,6 +464,7 @@ typedef struct rg_info {
     uint64_t position_bytes, sequence_bytes; /* of state: of each position (K/V), and of a sequence, however long */
     bool has_tokenizer;
     bool generates;          /* it writes answers; false: it makes embeddings, and scores if n_labels is not 0 */
+    bool is_diffusion;       /* it fills in masks, in any order, instead of continuing a text (rg_diffusion_params) */
     bool is_encoder;         /* its rows see what comes after them, so that it generates nothing.  A prompt is computed
                               *   in one step, and can be no longer than max_whole_rows */
     int32_t max_whole_rows;  /* rows of a step that computes a single prompt whole */
@@ -729,6 +736,8 @@ typedef struct rg_usage {
      * held without sharing; and over the whole search, blocks copied because a beam that shared one wrote into it. */
     uint64_t beam_blocks, beam_blocks_unshared, beam_blocks_copied;
     double queue_s, ttft_s, total_s;      /* from rg_submit to the first step, the first token, the end; 0: not yet */
+    double paced_s;       /* seconds that n_paced ids took, for the pace of generation: since the first id, all but */
+    int32_t n_paced;      /*   that; where many come together (diffusion, beams, best_of), since the first step, all */
     double steps_s, limit_s; /* seconds of the steps that computed its rows; and how short the machine's limits allow
                               *   them to be, 0: not measured */
 } rg_usage;

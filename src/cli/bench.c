@@ -14,15 +14,17 @@
 #include "cli/profile.h"
 #include "cli/speed.h"
 #include "measure/cost.h"
+#include "plan/fill.h"
 
 extern const cli_command cli_bench;
 
-enum { MAX_ROWS = SPEED_ROWS, MAX_LIST = 16 };
+enum { MAX_ROWS = SPEED_ROWS, FILLED_ROWS = 4096, MAX_LIST = 16 };
 
 typedef struct row {
     const char *what;
     int n, batch, context;
     double tok_s, gb_s, gflop_s, of_roofline;
+    double evaluations; /* of an answer of a diffusion model, else 0 */
 } row;
 
 /* Tokens after a prompt, with the K/V cache and without: seconds predicted and measured. */
@@ -34,7 +36,8 @@ typedef struct naive {
 typedef struct job {
     cli_args args;
     cli_ints prefill, batch, context;
-    int32_t decode, reps;
+    int32_t decode, reps, block;
+    float per_evaluation;
     const char *csv, *record, *commit, *kv_type, *pack_cache, *sparsity;
     cli_loras loras;
     size_t expert_memory;
@@ -45,6 +48,7 @@ typedef struct job {
     speed speed;
     row rows[2 * MAX_LIST * MAX_LIST];
     int n_rows;
+    double evaluations; /* of the answer that was timed last */
     bool no_cache, remeasure;
     naive naive[MAX_LIST];
     int n_naive;
@@ -79,6 +83,35 @@ static bool run_decode(job *j, int batch, int context, double *seconds, double *
     return true;
 }
 
+/* An answer of j->decode ids that a diffusion model fills in: one evaluation is timed, and taken as often as an answer
+ * needs it. */
+static bool run_fill(job *j, int batch, int context, double *seconds, double *limit, rg_count *count, rg_error *err)
+{
+    const rg_plan_subject s = {
+        .model = j->tool.model,
+        .exact = j->tool.exact,
+        .filling = { .answer = j->decode, .block = j->block, .per_evaluation = (double)j->per_evaluation }
+    };
+    const rg_plan_machine here = { .name = "here", .m = j->machine };
+    const rg_step_shape shape = rg_plan_step(&s, batch, context + j->decode);
+    rg_plan_fill f;
+
+    *seconds = 0;
+    if (!speed_takes(&j->speed, &shape)) {
+        fprintf(stderr, "ridge: an evaluation of %d rows is left out: a step has room for %d rows and %d logits\n",
+                shape.n_seqs * shape.n_rows, j->tool.max_rows, j->tool.runner->max_logits);
+        return true;
+    }
+    if (!rg_plan_fill_answer(&s, &here, batch, context + j->decode, &s.filling, &f, err) ||
+        !speed_evaluate(&j->speed, &shape, seconds, err))
+        return false;
+    *seconds *= f.evaluations;
+    *limit = f.limit_s * f.evaluations;
+    *count = (rg_count){ .ops = f.ops * f.evaluations, .weight_bytes = f.bytes * f.evaluations };
+    j->evaluations = f.evaluations;
+    return true;
+}
+
 /* The best of several repetitions: other work on the machine can only slow one down. */
 static bool measure(job *j, const char *what, int n, int batch, int context, rg_error *err)
 {
@@ -89,17 +122,24 @@ static bool measure(job *j, const char *what, int n, int batch, int context, rg_
     if (context + n + 1 > j->tool.model->config.max_seq_len)
         return true; /* said once, by work() */
     for (int i = 0; i < j->reps && !cli_interrupted(); i++) {
-        if (!(prefill ? run_prefill(j, n, context, &seconds, &limit, &count, err)
-                      : run_decode(j, batch, context, &seconds, &limit, &count, err)))
+        if (!(prefill                        ? run_prefill(j, n, context, &seconds, &limit, &count, err)
+              : rg_plan_fills(j->tool.model) ? run_fill(j, batch, context, &seconds, &limit, &count, err)
+                                             : run_decode(j, batch, context, &seconds, &limit, &count, err)))
             return false;
         best = !i || seconds < best ? seconds : best;
     }
     if (best <= 0)
         return true;
     row *r = &j->rows[j->n_rows++];
-    *r = (row){ .what = what, .n = n, .batch = batch, .context = context, .tok_s = (double)n * batch / best,
-                .gb_s = (count.weight_bytes + count.state_bytes) / best / 1e9, .gflop_s = count.ops / best / 1e9,
-                .of_roofline = limit / best };
+    *r = (row){ .what = what,
+                .n = n,
+                .batch = batch,
+                .context = context,
+                .tok_s = (double)n * batch / best,
+                .gb_s = (count.weight_bytes + count.state_bytes) / best / 1e9,
+                .gflop_s = count.ops / best / 1e9,
+                .of_roofline = limit / best,
+                .evaluations = j->evaluations };
     if (!j->args.common.json)
         printf("%-8s %6d %6d %8d %12.1f %9.2f %11.1f %10.1f %%\n", r->what, r->n, r->batch, r->context, r->tok_s,
                r->gb_s, r->gflop_s, 100 * r->of_roofline);
@@ -109,7 +149,9 @@ static bool measure(job *j, const char *what, int n, int batch, int context, rg_
 
 static bool all_rows(job *j, rg_error *err)
 {
-    for (size_t i = 0; i < j->prefill.n; i++)
+    const bool fills = rg_plan_fills(j->tool.model); /* its prompts have no steps of their own */
+
+    for (size_t i = 0; i < j->prefill.n && !fills; i++)
         for (size_t k = 0; k <= j->context.n; k++)
             if (j->prefill.item[i] && (k || !j->context.given))
                 if (!measure(j, "prefill", j->prefill.item[i], 1, k ? j->context.item[k - 1] : 0, err))
@@ -117,7 +159,7 @@ static bool all_rows(job *j, rg_error *err)
     for (size_t i = 0; i < j->batch.n; i++)
         for (size_t k = 0; k < j->context.n; k++)
             if (j->decode && j->batch.item[i] &&
-                !measure(j, "decode", j->decode, j->batch.item[i], j->context.item[k], err))
+                !measure(j, fills ? "fill" : "decode", j->decode, j->batch.item[i], j->context.item[k], err))
                 return false;
     return true;
 }
@@ -177,6 +219,10 @@ static bool run_naive(job *j, int context, rg_error *err)
 
 static bool all_naive(job *j, rg_error *err)
 {
+    if (rg_plan_fills(j->tool.model))
+        return rg_fail(err, RG_E_USAGE,
+                       "bench: --no-cache compares answers that are drawn id by id, and this model "
+                       "fills them in");
     if (j->decode < 1)
         return rg_fail(err, RG_E_USAGE, "bench: --no-cache needs --decode of 1 or more");
     if (!j->args.common.json)
@@ -253,6 +299,8 @@ static cli_json *results_json(const job *j)
         cli_json_float(out, "gb_s", r->gb_s);
         cli_json_float(out, "gflop_s", r->gflop_s);
         cli_json_float(out, "of_roofline", r->of_roofline);
+        if (r->evaluations > 0)
+            cli_json_float(out, "evaluations", r->evaluations);
         cli_json_text(out, "format", format_name(j));
         cli_json_text(out, "kv_type", rg_kv_name(j->tool.model->kv_type));
         cli_json_text(out, "isa", j->tool.backend->name);
@@ -331,8 +379,12 @@ static bool work(job *j, rg_error *err)
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
                        .kv_type = j->kv_type, .pack_cache = j->pack_cache, .sparsity = j->sparsity,
                        .adapter = j->loras.n ? &adapter : NULL,
-                       .expert_memory = j->expert_memory, .max_rows = MAX_ROWS, .max_seqs = batch,
-                       .random = j->random, .max_seq_len = len };
+                       .expert_memory = j->expert_memory,
+                       .max_rows = MAX_ROWS,
+                       .filled_rows = FILLED_ROWS,
+                       .max_seqs = batch,
+                       .random = j->random,
+                       .max_seq_len = len };
     if (j->random && (!rg_type_by_name(j->random, &o.declared_type) || !rg_format_of(o.declared_type)->encode))
         return rg_fail(err, RG_E_USAGE, "bench: --random '%.40s' is not one of f32, f16, bf16, q8_0, q4_0, ...",
                        j->random);
@@ -367,6 +419,9 @@ static int run(int argc, char **argv)
         { "--batch", CLI_INTS, &j.batch, "1,8,32,64", "streams that decode together" },
         { "--context", CLI_INTS, &j.context, "128,4096", "positions before the measured ones" },
         { "--reps", CLI_INT, &j.reps, "N", "repetitions, of which the best counts (default 3)", 1, 1000 },
+        { "--block", CLI_INT, &j.block, "N", "diffusion: positions of a block (default 32)", 1, 1 << 24 },
+        { "--per-evaluation", CLI_FLOAT, &j.per_evaluation, "X",
+          "diffusion: ids that an evaluation finishes (default 1)", 1, 1e6 },
         CLI_CSV_OPTION(j.csv),
         { "--record", CLI_STRING, &j.record, "FILE", "also write what --json prints to a file" },
         { "--commit", CLI_STRING, &j.commit, "NAME", "the commit that is measured, for --record and --json" },

@@ -126,7 +126,7 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
     if (t->on_terminal && !t->o->args.common.quiet)
         fprintf(stderr, "[%d tokens read, %d of them known before, %d written, first after %.0f ms, %.1f tokens/s%s]\n",
                 u.n_prompt, u.n_cached, u.n_output, 1e3 * u.ttft_s,
-                u.total_s > u.ttft_s ? (u.n_output - 1) / (u.total_s - u.ttft_s) : 0,
+                u.n_paced > 0 && u.paced_s > 0 ? u.n_paced / u.paced_s : 0,
                 cli_interrupted() ? ", stopped" : "");
     return true;
 }

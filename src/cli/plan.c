@@ -135,11 +135,35 @@ static bool open_subject(plan_job *j, rg_error *err)
     return parse_dtype(kv_name(j, type), &type, &s->kv_value_bytes, err); /* the textbook's need not be one of ours */
 }
 
+/* How a diffusion model is assumed to fill in answers. */
+static bool settle_filling(plan_job *j, rg_error *err)
+{
+    const int cache = j->cache ? rg_diffusion_cache_find(j->cache) : RG_CACHE_NONE;
+
+    if ((j->answer || j->block || j->per_evaluation > 0 || j->cache) && !rg_plan_fills(j->model))
+        return rg_fail(err, RG_E_USAGE,
+                       "plan: --answer, --block, --per-evaluation and --diffusion-cache are for "
+                       "diffusion models, which %s is not",
+                       j->title);
+    if (cache < 0)
+        return rg_fail(err, RG_E_USAGE, "plan: diffusion-cache '%.20s' is not one of none, prefix, dual", j->cache);
+    j->subject.filling = (rg_plan_filling){ .answer = j->answer,
+                                            .block = j->block,
+                                            .per_evaluation = (double)j->per_evaluation,
+                                            .cache = (rg_diffusion_cache)cache };
+    return true;
+}
+
 /* ---- machines ---------------------------------------------------------------------------------------------------- */
 
 static bool open_machines(plan_job *j, rg_error *err)
 {
-    const char *at = j->machine_names ? j->machine_names : "here";
+    const char *at = j->machine_names ? j->machine_names : j->wanted ? "" : "here", *known;
+
+    for (int i = 0; !j->machine_names && j->wanted && (known = rg_plan_machine_nth(i)); i++) {
+        if (j->n_machines == PLAN_MACHINES || !rg_plan_machine_find(&j->machine[j->n_machines++], known, err))
+            return rg_fail(err, RG_E_LIMIT, "plan: more than %d machines are known: name some", PLAN_MACHINES);
+    }
 
     while (*at) {
         size_t n = strcspn(at, ",");
@@ -197,8 +221,11 @@ static bool work(plan_job *j, rg_error *err)
     if (!cli_ints_settle(&j->batch, (const int32_t[]){ 1, 8, 64 }, 3, &batch, err) ||
         !cli_ints_settle(&j->seq, (const int32_t[]){ 1024 }, 1, &seq, err) ||
         !cli_ints_settle(&j->lengths, (const int32_t[]){ 64, 128, 256, 1024 }, 4, &lengths, err) ||
-        !open_subject(j, err) || !open_machines(j, err) || (j->measure && !plan_check_measure(j, err)) ||
-        !make_rows(j, err))
+        !plan_check_goal(j, err) || !open_subject(j, err) || !settle_filling(j, err) || !open_machines(j, err))
+        return false;
+    if (j->wanted)
+        return plan_goal(j, err);
+    if ((j->measure && !plan_check_measure(j, err)) || !make_rows(j, err))
         return false;
     const rg_plan_row *first = &j->rows[0];
     rg_what_if_options o = { .keep = (double)j->keep, .acceptance = (double)j->acceptance,
@@ -208,6 +235,11 @@ static bool work(plan_job *j, rg_error *err)
         (j->measure && !plan_measure(j, err)) ||
         (j->what_if && !rg_what_if_try(&j->subject, first->machine, first->batch, first->seq, &o, &j->changes, err)))
         return false;
+    if (rg_plan_fills(j->model) && j->subject.method == RG_PLAN_COUNTED) {
+        j->n_fills = rg_plan_fill_table(&j->subject, first->machine, first->batch, first->seq, j->fills, err);
+        if (j->n_fills < 0)
+            return false;
+    }
     return plan_give(j, err);
 }
 
@@ -227,8 +259,9 @@ static void fini(plan_job *j)
 
 static int run(int argc, char **argv)
 {
-    static plan_job j = { .chips = 1, .window = 1024, .rounds = RG_ROUNDS,
-                          .keep = 0.5f, .acceptance = 0.7f, .draft_cost = 0.1f };
+    static plan_job j = {
+        .chips = 1, .window = 1024, .top = 12, .rounds = RG_ROUNDS, .keep = 0.5f, .acceptance = 0.7f, .draft_cost = 0.1f
+    };
     const cli_option options[] = {
         { "--machine", CLI_STRING, &j.machine_names, "here,h100", "machines: here (measured once), or known ones" },
         { "--batch", CLI_INTS, &j.batch, "1,8,64", "sequences that decode together" },
@@ -248,6 +281,15 @@ static int run(int argc, char **argv)
         { "--draft-cost", CLI_FLOAT, &j.draft_cost, "0.1", "what if: of a draft step, of a step of the model", 0, 1 },
         { "--lengths", CLI_INTS, &j.lengths, "64,128,256,1024", "what if: lengths of answers in a batch" },
         { "--window", CLI_INT, &j.window, "1024", "what if: keys that a window layer sees", 1, 1 << 24 },
+        { "--for", CLI_STRING, &j.wanted, "WANTED",
+          "backwards: latency=50ms,ttft=1s,words=1e9,memory=80e9,budget=16 to machines and formats that do it" },
+        { "--prices", CLI_STRING, &j.prices, "h100=2.5", "--for: money an hour of a chip, for budget and order" },
+        { "--top", CLI_INT, &j.top, "N", "--for: how many are told (default 12)", 1, 100000, &j.has_top },
+        { "--answer", CLI_INT, &j.answer, "N", "diffusion: ids of an answer, within --seq", 1, 1 << 24 },
+        { "--block", CLI_INT, &j.block, "N", "diffusion: positions of a block (default 32)", 1, 1 << 24 },
+        { "--per-evaluation", CLI_FLOAT, &j.per_evaluation, "X",
+          "diffusion: ids that an evaluation finishes (default 1)", 1, 1e6 },
+        { "--diffusion-cache", CLI_STRING, &j.cache, "HOW", "diffusion: none, prefix or dual" },
         { "--measure", CLI_FLAG, &j.measure, NULL,
           "run the same points here, and print predicted, measured and error; a config alone with random weights" },
         { "--rounds", CLI_INT, &j.rounds, "N",

@@ -5,6 +5,7 @@
 
 #include "cli/profile.h"
 #include "cli/speed.h"
+#include "plan/goal.h"
 #include "plan/report.h"
 #include "plan/svg.h"
 #include "plan/what_if.h"
@@ -15,8 +16,13 @@ typedef struct plan_job {
     cli_args args;
     const char *machine_names, *dtype, *kv_type, *method, *params, *kv_bytes, *csv, *svg;
     cli_ints batch, seq, lengths;
-    int32_t chips, window, rounds;
-    float keep, acceptance, draft_cost;
+    int32_t chips, window, rounds, answer, block;
+    float keep, acceptance, draft_cost, per_evaluation;
+    const char *cache; /* of diffusion models */
+    const char *wanted, *prices; /* --for */
+    int32_t top;
+    bool has_top;
+    rg_plan_goal goal;
     bool measure, remeasure, what_if, show_ops;
 
     char title[256], here[CLI_HERE_ROOM];
@@ -32,6 +38,8 @@ typedef struct plan_job {
     int n_rows;
     rg_plan_ops ops;
     rg_what_if changes;
+    rg_plan_fill fills[RG_PLAN_FILLS]; /* of a diffusion model */
+    int n_fills;
     rg_svg_point points[PLAN_POINTS];
     int n_points;
     tool tool;
@@ -43,6 +51,10 @@ typedef struct plan_job {
 bool plan_check_measure(const plan_job *j, rg_error *err);
 /* Run the model at the points of the rows of this machine, in rounds; fills j->measured and the operations' times. */
 bool plan_measure(plan_job *j, rg_error *err);
+
+/* Whether --for goes with the other options; find what does it, and print that. */
+bool plan_check_goal(const plan_job *j, rg_error *err);
+bool plan_goal(plan_job *j, rg_error *err);
 
 /* Write everything that was asked for: files, then standard output. */
 bool plan_give(plan_job *j, rg_error *err);

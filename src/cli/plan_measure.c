@@ -33,6 +33,12 @@ bool plan_check_measure(const plan_job *j, rg_error *err)
 /* Some steps; the last one is at the position that was predicted. */
 static bool measure_decode(plan_job *j, const rg_plan_row *r, double *step_s, rg_error *err)
 {
+    if (rg_plan_fills(j->model)) {
+        const rg_step_shape shape = rg_plan_step(&j->subject, r->batch, r->seq);
+        if (!speed_takes(&j->speed, &shape))
+            return true; /* more logits than are kept at once */
+        return speed_evaluate(&j->speed, &shape, step_s, err);
+    }
     double all, steps = DECODE_S / r->latency_s;
     int n = steps < LEAST_STEPS ? LEAST_STEPS : steps > MOST_STEPS ? MOST_STEPS : (int)steps;
     int context = (int)r->seq - 1 - n;
@@ -74,7 +80,7 @@ static bool measure_round(plan_job *j, int round, double *tries, rg_error *err)
             return false;
         if (!i)
             keep_ops(j, false, round);
-        if (first && !speed_prefill(&j->speed, (int)r->seq, 0, prefill, err))
+        if (first && !rg_plan_fills(j->model) && !speed_prefill(&j->speed, (int)r->seq, 0, prefill, err))
             return false;
         if (!i)
             keep_ops(j, true, round);
@@ -119,9 +125,13 @@ bool plan_measure(plan_job *j, rg_error *err)
                        .random = !rg_checkpoint_n_tensors(j->ckpt), .declared_type = j->weight_type,
                        .max_seq_len = cli_ints_most(&j->seq, 1) + MOST_STEPS + 1 };
 
-    for (int i = 0; i < j->n_rows; i++)
-        if (is_here(&j->rows[i]) && j->rows[i].fits && j->rows[i].batch > o.max_seqs)
-            o.max_seqs = (int)j->rows[i].batch;
+    for (int i = 0; i < j->n_rows; i++) {
+        if (!is_here(&j->rows[i]) || !j->rows[i].fits)
+            continue;
+        const rg_step_shape shape = rg_plan_step(&j->subject, j->rows[i].batch, j->rows[i].seq);
+        o.max_seqs = o.max_seqs > shape.n_seqs ? o.max_seqs : shape.n_seqs;
+        o.filled_rows = o.filled_rows > shape.n_seqs * shape.n_rows ? o.filled_rows : shape.n_seqs * shape.n_rows;
+    }
     if (o.max_seqs < 1)
         return rg_fail(err, RG_E_LIMIT, "plan: --measure: no batch fits into this machine's memory");
     if (j->show_ops) { /* timing operations takes a hundredth of a small model's step */

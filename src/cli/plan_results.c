@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/plan.h"
+#include "plan/printed.h"
 
 enum { FILE_CAP = 1 << 22 };
 
@@ -76,6 +77,23 @@ static void row_json(cli_json *out, const plan_job *j, int i)
     else
         cli_json_null(out, "knee_batch");
     float_or_null(out, "closed_form_latency_ms", 1e3 * r->closed_latency_s);
+    const rg_plan_printed *p = rg_plan_printed_of(&j->subject, r);
+    if (p) {
+        cli_json_open(out, "printed", '{');
+        float_or_null(out, "memory_gb", p->memory_gb);
+        float_or_null(out, "latency_ms", p->latency_ms);
+        float_or_null(out, "throughput_tok_s", p->tokens_s);
+        cli_json_bool(out, "differs", rg_plan_printed_differs(p->memory_gb, r->memory.total / 1e9) ||
+                                          rg_plan_printed_differs(p->latency_ms, 1e3 * r->latency_s) ||
+                                          rg_plan_printed_differs(p->tokens_s, r->throughput));
+        cli_json_close(out);
+    }
+    if (r->evaluations > 0) {
+        cli_json_float(out, "evaluations", r->evaluations);
+        cli_json_float(out, "rows_per_evaluation", r->rows);
+        cli_json_float(out, "ids_per_evaluation", r->per_evaluation);
+        cli_json_float(out, "answer_ms", 1e3 * r->latency_s * r->evaluations);
+    }
     if (j->measure) {
         float_or_null(out, "measured_latency_ms", 1e3 * m->decode_s);
         float_or_null(out, "measured_ttft_ms", 1e3 * m->prefill_s);
@@ -122,6 +140,28 @@ static void what_if_json(cli_json *out, const plan_job *j)
     cli_json_close(out);
 }
 
+static void fills_json(cli_json *out, const plan_job *j)
+{
+    cli_json_open(out, "filling", '[');
+    for (int i = 0; i < j->n_fills; i++) {
+        const rg_plan_fill *f = &j->fills[i];
+        cli_json_open(out, NULL, '{');
+        cli_json_text(out, "cache", j->model->config.sees != RG_SEES_ALL ? "exact" : rg_plan_cache_names[f->cache]);
+        cli_json_int(out, "answer", f->answer);
+        cli_json_int(out, "block", f->block);
+        cli_json_float(out, "ids_per_evaluation", f->per_evaluation);
+        cli_json_float(out, "evaluations", f->evaluations);
+        cli_json_float(out, "rows_per_evaluation", f->rows);
+        cli_json_float(out, "evaluation_ms", 1e3 * f->seconds / f->evaluations);
+        cli_json_float(out, "answer_ms", 1e3 * f->seconds);
+        cli_json_float(out, "first_ms", 1e3 * f->first_s);
+        cli_json_float(out, "throughput_tok_s", f->throughput);
+        cli_json_text(out, "bound_by", rg_bound_names[f->bound_by]);
+        cli_json_close(out);
+    }
+    cli_json_close(out);
+}
+
 static bool print_json(const plan_job *j)
 {
     static const char *const methods[] = { "counted", "closed-form", "general" };
@@ -138,6 +178,8 @@ static bool print_json(const plan_job *j)
         row_json(out, j, i);
     cli_json_close(out);
     ops_json(out, j);
+    if (j->n_fills)
+        fills_json(out, j);
     if (j->what_if)
         what_if_json(out, j);
     cli_json_close(out);
@@ -183,9 +225,15 @@ static bool write_svg(plan_job *j, rg_error *err)
 
 bool plan_give(plan_job *j, rg_error *err)
 {
-    rg_plan_report r = { .title = j->title, .subject = &j->subject, .rows = j->rows, .n_rows = j->n_rows,
-                         .measured = j->measure ? j->measured : NULL, .ops = j->show_ops ? &j->ops : NULL,
-                         .what_if = j->what_if ? &j->changes : NULL };
+    rg_plan_report r = { .title = j->title,
+                         .subject = &j->subject,
+                         .rows = j->rows,
+                         .n_rows = j->n_rows,
+                         .measured = j->measure ? j->measured : NULL,
+                         .ops = j->show_ops ? &j->ops : NULL,
+                         .what_if = j->what_if ? &j->changes : NULL,
+                         .fills = j->fills,
+                         .n_fills = j->n_fills };
     rg_buf b;
 
     if (j->csv) {

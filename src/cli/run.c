@@ -53,7 +53,6 @@ typedef struct result {
     answer *answers;
     rg_usage usage;
     rg_stats stats; /* of the engine, which had this request alone */
-    bool told_late;    /* answers were chosen, and told when all had ended */
     rg_finish failure; /* why a sample ended, if that is a failure */
 } result;
 
@@ -145,13 +144,9 @@ static double prefill_rate(const result *r)
     return s > 0 ? (r->usage.n_prompt - r->usage.n_cached) / s : 0;
 }
 
-/* Tokens per second after the first; of answers that are told at their end, of all the time that they took. */
 static double decode_rate(const result *r)
 {
-    double s = r->usage.total_s - (r->told_late ? r->usage.queue_s : r->usage.ttft_s);
-    int n = r->usage.n_output - !r->told_late;
-
-    return n > 0 && s > 0 ? n / s : 0;
+    return r->usage.n_paced > 0 && r->usage.paced_s > 0 ? r->usage.n_paced / r->usage.paced_s : 0;
 }
 
 static void print_draft(cli_json *j, const result *r, const rg_info *info)
@@ -451,8 +446,7 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     rg_info info = rg_engine_info(e);
     int32_t *ids = NULL, *end = NULL;
     size_t n_ids = 0;
-    result r = { .answers = new_answers(o->n_samples),
-                 .told_late = o->searching.p.n_beams || o->searching.best_of > o->n_samples };
+    result r = { .answers = new_answers(o->n_samples) };
     rg_request *request = NULL;
     rg_grammar *grammar = NULL;
     bool ok = r.answers || rg_fail_memory(err, sizeof *r.answers);

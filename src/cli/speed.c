@@ -145,6 +145,33 @@ bool speed_decode(speed *s, int batch, int context, int n, double *seconds, doub
     return ok;
 }
 
+bool speed_takes(const speed *s, const rg_step_shape *shape)
+{
+    return (int64_t)shape->n_seqs * shape->n_rows <= s->tool->max_rows &&
+           (int64_t)shape->n_seqs * shape->n_logits <= s->tool->runner->max_logits && shape->n_seqs <= SPEED_SEQS;
+}
+
+bool speed_evaluate(speed *s, const rg_step_shape *shape, double *seconds, rg_error *err)
+{
+    const int n = shape->n_seqs, rows = shape->n_rows, context = (int)shape->n_seq - rows;
+    int32_t *ids = rg_array((size_t)rows, sizeof *ids);
+    bool ok = ids || rg_fail_memory(err, (size_t)rows * sizeof *ids);
+
+    for (int i = 0; ok && i < rows; i++)
+        ids[i] = s->ids[i % (SPEED_ROWS + SPEED_SEQS)];
+    for (int pass = -1; ok && pass < 1; pass++) {
+        ok = open_seqs(s, n, context, (int)shape->n_seq, err);
+        for (int i = 0; ok && i < n; i++)
+            s->spans[i] = (tool_span){ .seq = s->seqs[i], .ids = ids, .n = rows, .n_logits = shape->n_logits };
+        if (ok) {
+            ok = step(s, n, pass, seconds, err);
+            close_seqs(s, n);
+        }
+    }
+    rg_free(ids);
+    return ok;
+}
+
 bool speed_without_cache(speed *s, int n, int context, double *seconds, rg_error *err)
 {
     *seconds = 0;

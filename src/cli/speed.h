@@ -4,6 +4,7 @@
 #define RG_CLI_SPEED_H
 
 #include "cli/tool.h"
+#include "measure/cost.h"
 #include "ops/watch/timer.h"
 
 enum { SPEED_ROWS = 512, SPEED_SEQS = 1024, SPEED_STEPS = 1 << 20 };
@@ -23,6 +24,11 @@ void speed_fini(speed *s);
 bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err);
 /* n steps of batch streams after context: seconds in all, and of the usual step (its place may be NULL). */
 bool speed_decode(speed *s, int batch, int context, int n, double *seconds, double *step_s, rg_error *err);
+/* True if a step has room for its rows and logits. */
+bool speed_takes(const speed *s, const rg_step_shape *shape);
+/* One evaluation of a diffusion model, after one that warms up: rows at the end of sequences of shape->n_seq positions,
+ * whose other positions were not computed. */
+bool speed_evaluate(speed *s, const rg_step_shape *shape, double *seconds, rg_error *err);
 /* n tokens after a prompt of `context`, each from the whole prefix anew, as without a cache. */
 bool speed_without_cache(speed *s, int n, int context, double *seconds, rg_error *err);
 

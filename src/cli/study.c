@@ -5,9 +5,10 @@
 #include <string.h>
 
 extern const cli_command cli_study;
-extern const study study_family, study_kbit, study_kv, study_recall, study_sparsity;
+extern const study study_diffusion, study_family, study_kbit, study_kv, study_recall, study_sparsity;
 
-static const study *const studies[] = { &study_family, &study_kbit, &study_kv, &study_recall, &study_sparsity };
+static const study *const studies[] = { &study_diffusion, &study_family, &study_kbit,
+                                       &study_kv,        &study_recall, &study_sparsity };
 
 static const char *short_name(const study *s)
 {
@@ -30,7 +31,8 @@ static int run(int argc, char **argv)
     return help ? EXIT_DONE : EXIT_USAGE;
 }
 
-static const char *const words[] = { "family", "kbit", "kv", "recall", "sparsity", NULL }; /* as in studies */
+/* As in studies. */
+static const char *const words[] = { "diffusion", "family", "kbit", "kv", "recall", "sparsity", NULL };
 
 const cli_command cli_study = {
     .name = "study", .arguments = "NAME MODEL...", .summary = "measure several models side by side", .run = run,

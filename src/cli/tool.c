@@ -9,6 +9,19 @@
 #include "base/mem.h"
 #include "engine/numeric.h"
 
+/* True if it is opened for evaluations of a diffusion model. */
+static bool fills(const tool *t, const tool_options *o)
+{
+    return o->filled_rows && t->model->config.diffusion.mask_id >= 0;
+}
+
+static int most_logits(const tool *t, const tool_options *o)
+{
+    if (fills(t, o))
+        return tool_rows_for(&t->model->config, o->filled_rows);
+    return o->all_logits ? t->max_rows : o->max_seqs;
+}
+
 static bool open_runner(tool *t, const tool_options *o, rg_error *err)
 {
     const rg_config *c = &t->model->config;
@@ -20,7 +33,7 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
                             .exact = t->exact,
                             .llm_int8 = t->llm_int8,
                             .max_rows = t->max_rows,
-                            .max_logits = o->all_logits ? t->max_rows : o->max_seqs,
+                            .max_logits = most_logits(t, o),
                             .max_seqs = o->max_seqs,
                             .max_seq_len = (int)len,
                             .pin = o->common->pin || o->common->numa_copies,
@@ -88,7 +101,7 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
         return false;
     if (!rg_config_has_logits(&t->model->config) && !o->whole)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: an encoder, or a model without a head, has no logits", path);
-    if (t->model->config.sees != RG_CAUSAL && !o->whole)
+    if (t->model->config.sees != RG_CAUSAL && !o->whole && !fills(t, o))
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: rows of this model see rows after them: it has no next id", path);
     cli_warn_unused(o->common, path, t->model->n_unused);
     cli_warn_notes(o->common, path, t->model->notes);
@@ -97,7 +110,7 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
         *err = why;
         return false;
     }
-    t->max_rows = o->max_rows;
+    t->max_rows = fills(t, o) ? o->filled_rows : o->max_rows;
     if (o->all_logits && rg_config_has_logits(&t->model->config))
         t->max_rows = tool_rows_for(&t->model->config, o->max_rows);
     return open_runner(t, o, err);
@@ -225,7 +238,7 @@ bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *a
             a.kv_end[r] = rg_kv_end(t->runner->sees, a.index[r], q->length + spans[s].n);
             if (is_encoder)
                 continue;
-            if (spans[s].all_logits || i == spans[s].n - 1)
+            if (spans[s].all_logits || i >= spans[s].n - (spans[s].n_logits ? spans[s].n_logits : 1))
                 a.logit_rows[b.n_logits++] = r;
         }
     }

@@ -31,8 +31,10 @@ typedef struct tool_options {
     int max_rows, max_seqs, max_seq_len;
     bool random;          /* random weights of declared_type in place of the checkpoint's, which may have none */
     rg_type declared_type;
-    bool all_logits;      /* of every row, not of one row per sequence */
-    bool whole;           /* the caller computes sequences whole where rows see rows after them, and wants no logits of
+    bool all_logits; /* of every row, not of one row per sequence */
+    int filled_rows; /* max_rows of diffusion models, which are refused where this is 0 and `whole` is not set;
+                             then logits of a step's rows, as far as tool_rows_for has it */
+    bool whole;      /* the caller computes sequences whole where rows see rows after them, and wants no logits of
                              an encoder, which has none; else such models are refused */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner);
     void *wrap_arg;
@@ -50,8 +52,9 @@ typedef struct tool_span {
     rg_seq *seq;
     const int32_t *ids; /* the rows' tokens */
     int n;
-    bool all_logits;    /* of every row, else of the last */
-    int second;         /* as rg_span.second */
+    bool all_logits; /* of every row, else of the last n_logits (0: 1) */
+    int n_logits;
+    int second; /* as rg_span.second */
 } tool_span;
 
 /* Compute spans in one step; row(arg, i, logits) as rg_runner's, i counting wanted rows in order; NULL: nobody looks

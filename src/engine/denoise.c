@@ -21,6 +21,28 @@ int32_t rg_denoise_length(int32_t n_prompt, int32_t n_tokens, int32_t sees)
     return n < INT32_MAX ? (int32_t)n : INT32_MAX;
 }
 
+/* True if masks are filled in by confidence in an id, which a threshold can be put to. */
+static bool takes_threshold(const rg_diffusion_params *p, int32_t sees)
+{
+    if (has_own_blocks(sees))
+        return p->remasking == RG_REMASKING_DEFAULT || p->remasking == RG_REMASKING_DYNAMIC;
+    return p->remasking != RG_REMASKING_ENTROPY;
+}
+
+void rg_denoise_settle(rg_diffusion_params *p, const rg_diffusion *model, int32_t sees)
+{
+    const bool given = p->steps || p->threshold != 0;
+
+    if (!given) {
+        p->steps = model->steps;
+        p->threshold = takes_threshold(p, sees) ? model->threshold : 0;
+    }
+    if (p->threshold == 0 && takes_threshold(p, sees) && (!p->steps || p->remasking == RG_REMASKING_DYNAMIC))
+        p->threshold = RG_DIFFUSION_THRESHOLD;
+    if (has_own_blocks(sees) && p->remasking == RG_REMASKING_DEFAULT && p->threshold > 0)
+        p->remasking = RG_REMASKING_DYNAMIC;
+}
+
 static bool refuse(const char *what, const char *why, rg_error *err)
 {
     return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s", what, why);
@@ -76,8 +98,14 @@ static void begin_block(rg_denoise *d, int32_t from)
 
 void rg_denoise_init(rg_denoise *d, const rg_denoise_start *s)
 {
-    *d = (rg_denoise){ .p = *s->params, .model = *s->model, .sees = s->sees, .n_prompt = s->n_prompt, .n = s->n,
-                       .ids = s->ids, .candidates = s->candidates };
+    *d = (rg_denoise){ .p = *s->params,
+                       .model = *s->model,
+                       .sees = s->sees,
+                       .n_prompt = s->n_prompt,
+                       .n = s->n,
+                       .in_order = s->in_order,
+                       .ids = s->ids,
+                       .candidates = s->candidates };
     for (int32_t i = s->n_prompt; i < s->n; i++)
         d->ids[i] = d->model.mask_id;
     begin_block(d, has_own_blocks(s->sees) ? s->n_prompt / s->sees * s->sees : s->n_prompt);
@@ -170,10 +198,15 @@ static int32_t best_of(const rg_denoise *d, const rg_evaluation *e)
             continue;
         if (best < 0 || c->confidence > d->candidates[best].confidence)
             best = i;
-        if (d->p.remasking == RG_REMASKING_SEQUENTIAL)
+        if (d->in_order || d->p.remasking == RG_REMASKING_SEQUENTIAL)
             break;
     }
     return best;
+}
+
+static bool is_confident(const rg_denoise *d, float c)
+{
+    return goes_by_threshold(d) ? c >= d->p.threshold : c > d->p.threshold;
 }
 
 static int32_t count_confident(const rg_denoise *d, const rg_evaluation *e)
@@ -181,10 +214,12 @@ static int32_t count_confident(const rg_denoise *d, const rg_evaluation *e)
     int32_t n = 0;
 
     for (int32_t i = e->from; i < e->upto; i++) {
-        float c = d->candidates[i].confidence;
-
-        if (d->ids[i] == d->model.mask_id && d->candidates[i].id >= 0)
-            n += goes_by_threshold(d) ? c >= d->p.threshold : c > d->p.threshold;
+        if (d->ids[i] != d->model.mask_id)
+            continue;
+        bool sure = d->candidates[i].id >= 0 && is_confident(d, d->candidates[i].confidence);
+        if (d->in_order && !sure)
+            break;
+        n += sure;
     }
     return n;
 }
@@ -199,6 +234,22 @@ static int32_t ids_to_commit(const rg_denoise *d, const rg_evaluation *e)
     if (goes_by_threshold(d))
         return confident ? confident : m > 0;
     return confident >= n ? confident : n;
+}
+
+int32_t rg_denoise_first_mask(const rg_denoise *d, const rg_evaluation *e)
+{
+    int32_t i = e->from;
+
+    while (i < e->upto && d->ids[i] != d->model.mask_id)
+        i++;
+    return i;
+}
+
+bool rg_denoise_goes_on(const rg_denoise *d, const rg_evaluation *e, int32_t n, float confidence)
+{
+    if (d->p.threshold > 0 && is_confident(d, confidence))
+        return true;
+    return !goes_by_threshold(d) && n < masks_to_fill(d, count_masks(d, e->from, e->upto));
 }
 
 int32_t rg_denoise_commit(rg_denoise *d, const rg_evaluation *e)

@@ -19,6 +19,7 @@
 typedef struct rg_candidate {
     int32_t id; /* -1: this evaluation gave none */
     float confidence;
+    float logprob; /* of the id when its candidate was drawn last; NAN: not asked for */
 } rg_candidate;
 
 /* One evaluation: rows [first, end) of the sequence are computed; candidates are wanted of the masks in [from, upto).
@@ -32,7 +33,8 @@ typedef struct rg_evaluation {
 typedef struct rg_denoise {
     rg_diffusion_params p;
     rg_diffusion model;
-    int32_t sees;             /* as rg_runner.sees */
+    int32_t sees;  /* as rg_runner.sees */
+    bool in_order; /* ids are committed from the left alone: a grammar says what may follow */
     int32_t n_prompt;
     int32_t n;                /* positions in all; the model's blocks may make it more than was asked for */
     int32_t from, upto;       /* the block being filled in */
@@ -44,6 +46,9 @@ typedef struct rg_denoise {
 
 /* Positions of prompt and answer of at least n_tokens: the model's blocks are filled in whole. */
 int32_t rg_denoise_length(int32_t n_prompt, int32_t n_tokens, int32_t sees);
+/* Fill in what was left out: steps and threshold as the checkpoint's generation_config names them, or else Fast-dLLM's
+ * threshold, by which an evaluation finishes several ids where the model is sure. */
+void rg_denoise_settle(rg_diffusion_params *p, const rg_diffusion *model, int32_t sees);
 /* False and *err: settings that this model does not take, by name. */
 bool rg_denoise_check(const rg_diffusion_params *p, const rg_diffusion *model, int32_t sees, rg_error *err)
     RG_MUST_CHECK;
@@ -53,6 +58,7 @@ typedef struct rg_denoise_start {
     const rg_diffusion_params *params;
     const rg_diffusion *model;
     int32_t sees, n_prompt, n; /* n: rg_denoise_length */
+    bool in_order;
     int32_t *ids;
     rg_candidate *candidates;
 } rg_denoise_start;
@@ -66,6 +72,11 @@ static inline int32_t rg_denoise_row(const rg_denoise *d, int32_t position)
 {
     return d->model.shifted && position > 0 ? position - 1 : position;
 }
+/* The first mask of an evaluation's block; e->upto: there is none. */
+int32_t rg_denoise_first_mask(const rg_denoise *d, const rg_evaluation *e);
+/* Of ids in order: false once n candidates from the left, the last of them of this confidence, are all that the
+ * evaluation commits. */
+bool rg_denoise_goes_on(const rg_denoise *d, const rg_evaluation *e, int32_t n, float confidence);
 /* After an evaluation whose candidates are there: commit some.  Returns how many ids of the answer are final from its
  * start on, so that they can be given out. */
 int32_t rg_denoise_commit(rg_denoise *d, const rg_evaluation *e);

@@ -368,18 +368,110 @@ int32_t rg_draw_best(rg_sample_scratch *s, int thread, const rg_draw_place *at, 
     return rg_sample_best(logits, s->vocab_size, &at->request->params.sampling, own_noise ? NULL : &key, k, best);
 }
 
+/* ---- answers that are filled in ---------------------------------------------------------------------------------- */
+
+static bool ends_answer(const rg_request *r, int32_t id)
+{
+    return (!r->params.sampling.ignore_eos && rg_ids_have(r->texts.eos_ids, r->texts.n_eos, id)) ||
+           rg_ids_have(r->params.stop_ids, r->params.n_stop_ids, id);
+}
+
+/* Rule out the ids that would end an answer before it has min_tokens. */
+static void forbid_early_end(const rg_request *r, int32_t n_before, float *logits)
+{
+    if (n_before >= r->params.sampling.min_tokens)
+        return;
+    for (int32_t k = 0; k < r->texts.n_eos && !r->params.sampling.ignore_eos; k++)
+        logits[r->texts.eos_ids[k]] = -INFINITY;
+    for (int32_t k = 0; k < r->params.n_stop_ids; k++)
+        logits[r->params.stop_ids[k]] = -INFINITY;
+}
+
+/* The candidate at a position.  With a grammar, which stands before it, the confidence is that among the ids that it
+ * allows. */
+static void draw_at(rg_sample_scratch *s, thread_scratch *own, const rg_draw_mask *m, int32_t position,
+                    rg_grammar_state *g, float *logits)
+{
+    rg_fill *f = m->fill;
+    const rg_request *r = m->request;
+    const rg_sampling *sampling = &r->params.sampling;
+    const int32_t n = s->vocab_size, n_before = position - r->params.n_prompt, k = sampling->n_logprobs;
+    const int32_t n_eos = sampling->ignore_eos ? 0 : r->texts.n_eos;
+    const bool may_end = n_before >= sampling->min_tokens;
+    rg_top *tops = f->tops ? f->tops + (size_t)position * (size_t)k : NULL;
+    rg_sample_place place = {
+        .history = { .prompt = r->params.prompt, .n_prompt = r->params.n_prompt },
+        .banned = &f->d.model.mask_id,
+        .n_banned = 1,
+        .key = { .seed = sampling->seed, .sample = m->sample, .draw = f->d.n_evaluations, .position = position },
+    };
+    rg_candidate c = { .logprob = NAN };
+
+    memcpy(own->raw, logits, (size_t)n * sizeof *logits);
+    forbid_early_end(r, n_before, logits);
+    if (g)
+        rg_grammar_mask(g, logits, n, r->texts.eos_ids, n_eos, may_end);
+    rg_sample_rules(own->sampler, logits, sampling, &place);
+    c.id = rg_sample_draw(own->sampler, logits, sampling, &place.key);
+    if (k >= 0 && !sampling->logprobs_drawn)
+        c.logprob = rg_logprobs(own->sampler, own->raw, c.id, k, tops);
+    if (g)
+        rg_grammar_mask(g, own->raw, n, r->texts.eos_ids, n_eos, may_end);
+    c.confidence = rg_confidence(own->raw, n, c.id, f->d.p.remasking);
+    if (k >= 0 && sampling->logprobs_drawn) {
+        keep_ruled(own, logits, n, sampling, &place.key);
+        c.logprob = rg_logprobs(own->sampler, own->raw, c.id, k, tops);
+    }
+    f->d.candidates[position] = c;
+}
+
+/* Behind the end of an answer there is nothing: its masks are filled in with the id that ended it. */
+static void draw_behind_end(rg_fill *f, int32_t from, int32_t id)
+{
+    for (int32_t i = from; i < f->e.upto; i++)
+        f->d.candidates[i] = (rg_candidate){ .id = id, .confidence = 1, .logprob = NAN };
+}
+
+/* The candidates of a step whose logits have all come, from the left: each is one that leaves the grammar satisfiable
+ * behind those before it.  Ends with the last that can be committed. */
+static void draw_in_order(rg_sample_scratch *s, thread_scratch *own, const rg_draw_mask *m)
+{
+    rg_fill *f = m->fill;
+    rg_sample *a = &m->request->samples[m->sample];
+    const int32_t first = rg_denoise_first_mask(&f->d, &f->e), n_prompt = f->d.n_prompt;
+    int32_t n_ahead = first - n_prompt - a->n_output, n_allowed;
+    rg_grammar_state *g;
+
+    if (first == f->e.upto || rg_grammar_lost(a->grammar) || !own->grammar)
+        return;
+    g = follow(own, a, a->ids + a->n_output, n_ahead, &n_allowed);
+    if (n_allowed < n_ahead || (n_ahead && rg_grammar_stuck(g))) {
+        draw_behind_end(f, first, f->d.ids[first - 1]);
+        return;
+    }
+    for (int32_t i = first; i < f->e.upto; i++) {
+        draw_at(s, own, m, i, g, f->rows[i - f->e.from]);
+        if (rg_grammar_lost(g)) {
+            if (i == first)
+                rg_grammar_lose(a->grammar);
+            else
+                f->d.candidates[i].id = -1;
+            return;
+        }
+        const int32_t id = f->d.candidates[i].id;
+        if (ends_answer(m->request, id) || !rg_grammar_advance(g, id) || rg_grammar_stuck(g)) {
+            draw_behind_end(f, i + 1, id);
+            return;
+        }
+        if (!rg_denoise_goes_on(&f->d, &f->e, i + 1 - first, f->d.candidates[i].confidence))
+            return;
+    }
+}
+
 void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, float *logits)
 {
     rg_fill *f = m->fill;
-    const rg_sampling *sampling = &m->request->params.sampling;
-    rg_sample_place place = {
-        .history = { .prompt = m->request->params.prompt, .n_prompt = m->request->params.n_prompt },
-        .banned = &f->d.model.mask_id,
-        .n_banned = 1,
-        .key = { .seed = sampling->seed, .sample = m->sample, .draw = f->d.n_evaluations, .position = m->position },
-    };
     thread_scratch *own = &s->of[thread];
-    int32_t id;
 
     if (rg_all_finite(logits, s->vocab_size)) {
         logits = rg_fill_take(f, m->position, m->without, logits, s->vocab_size);
@@ -390,10 +482,13 @@ void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, 
         atomic_store(&m->request->not_finite, true);
         return;
     }
-    memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
-    rg_sample_rules(own->sampler, logits, sampling, &place);
-    id = rg_sample_draw(own->sampler, logits, sampling, &place.key);
-    f->d.candidates[m->position] = (rg_candidate){ id, rg_confidence(own->raw, s->vocab_size, id, f->d.p.remasking) };
+    if (!f->rows) {
+        draw_at(s, own, m, m->position, NULL, logits);
+        return;
+    }
+    f->rows[m->position - f->e.from] = logits;
+    if (atomic_fetch_sub(&f->n_missing, 1) == 1)
+        draw_in_order(s, own, m);
 }
 
 /* From 1: those before id have a greater logit, or the same and a lower id. */

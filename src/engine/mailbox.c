@@ -281,5 +281,7 @@ rg_usage rg_request_used(const rg_request *r)
     u.queue_s = since(r, atomic_load(&r->counts.admitted_ns));
     u.ttft_s = since(r, atomic_load(&r->counts.first_ns));
     u.total_s = since(r, atomic_load(&r->counts.finished_ns));
+    u.paced_s = u.total_s > 0 ? u.total_s - (r->in_bulk ? u.queue_s : u.ttft_s) : 0;
+    u.n_paced = u.n_output - (u.n_output > 0 && !r->in_bulk);
     return u;
 }

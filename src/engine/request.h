@@ -145,6 +145,7 @@ struct rg_request {
     int32_t n_ending;        /* samples that end (all, or the told ones); the request ends with the last of them */
     int32_t n_seqs;          /* sequences of a sample, 2 if one is computed beside the other */
     bool is_scratch;         /* they keep nothing from step to step */
+    bool in_bulk;            /* its ids are given out many at a time, so that their pace counts from its first step */
     bool sees_ahead;         /* its rows see rows after them: what it gives is never computed row by row */
     bool is_told;            /* the samples now hold the ids that are told, not the ids that their state was made of */
     int32_t max_draft;       /* nodes of a draft; 0: it is not drafted for */

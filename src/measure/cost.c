@@ -220,6 +220,22 @@ static rg_batch batch_of(const rg_model *model, rg_span *spans, int n_spans)
     return b;
 }
 
+/* Where the rows of like sequences stand and how far they see, of a model whose rows see rows after them.  The
+ * caller frees batch->index; false: no memory. */
+static bool place_rows(const rg_model *model, const rg_step_shape *shape, rg_batch *b)
+{
+    const int64_t n_seq = shape->n_seq ? shape->n_seq : shape->start + shape->n_rows;
+    int32_t *index = rg_array((size_t)b->n_rows, 2 * sizeof *index), *kv_end = index + b->n_rows;
+
+    for (int32_t r = 0; index && r < b->n_rows; r++) {
+        index[r] = (int32_t)shape->start + r % shape->n_rows;
+        kv_end[r] = rg_kv_end(model->config.sees, index[r], (int32_t)n_seq);
+    }
+    b->index = index;
+    b->kv_end = kv_end;
+    return index != NULL;
+}
+
 bool rg_cost_shape(const rg_model *model, const rg_machine *m, const rg_step_shape *shape, rg_cost *out,
                    rg_cost_each *each, void *arg, rg_error *err)
 {
@@ -238,10 +254,16 @@ bool rg_cost_shape(const rg_model *model, const rg_machine *m, const rg_step_sha
     for (int i = 0; i < shape->n_seqs; i++)
         spans[i] = (rg_span){ .n_rows = shape->n_rows, .start = (int32_t)shape->start };
     rg_batch batch = batch_of(model, spans, shape->n_seqs);
-    cost_batch(model, &batch, &(pricing){ .m = m, .exact = shape->exact, .out = out, .each = each, .arg = arg });
+    batch.n_logits = shape->n_seqs * (shape->n_logits > 0 ? shape->n_logits : 1);
+    bool ok = model->config.sees == RG_CAUSAL || place_rows(model, shape, &batch);
+    if (ok)
+        cost_batch(model, &batch, &(pricing){ .m = m, .exact = shape->exact, .out = out, .each = each, .arg = arg });
+    else
+        rg_fail_memory(err, (size_t)rows * 2 * sizeof *batch.index);
+    rg_free((void *)(uintptr_t)batch.index);
     if (shape->n_seqs > 1)
         rg_free(spans);
-    return true;
+    return ok;
 }
 
 static void add_cost(rg_cost *to, const rg_cost *c)

@@ -39,17 +39,20 @@ typedef struct rg_cost {
 /* Called for every operation of a step with its seconds. */
 typedef void rg_cost_each(void *arg, const rg_counted *op, double seconds);
 
-/* A step of n_seqs like sequences: n_rows rows each, after `start` positions, the last row's logits wanted. */
+/* A step of n_seqs like sequences: n_rows rows each, after `start` positions, and the logits of the last of them. */
 typedef struct rg_step_shape {
     int n_seqs, n_rows;
     int64_t start;
-    bool exact; /* recipe */
+    bool exact;    /* recipe */
+    int n_logits;  /* of each sequence; 0: one */
+    int64_t n_seq; /* positions of each sequence, of models whose rows see rows after them; 0: start + n_rows */
 } rg_step_shape;
 
 /* One step over batch.  Allocates nothing. */
 void rg_cost_batch(const rg_model *m, const rg_machine *machine, const rg_batch *batch, bool exact, rg_cost *out);
 
-/* One step of a shape.  each may be NULL.  Allocates only for n_seqs > 1.  False: no memory, or more rows than a step
+/* One step of a shape.  each may be NULL.  Allocates only for n_seqs > 1 and for models whose rows see rows after
+ * them.  False: no memory, or more rows than a step
  * can have. */
 bool rg_cost_shape(const rg_model *m, const rg_machine *machine, const rg_step_shape *shape, rg_cost *out,
                    rg_cost_each *each, void *arg, rg_error *err);

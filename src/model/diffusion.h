@@ -12,6 +12,8 @@ typedef struct rg_diffusion {
     int32_t mask_id;      /* -1: it is no such model */
     bool shifted;         /* the logits of a position stand at the row before it (of the first, at its own) */
     rg_schedule schedule;
+    int32_t steps;        /* generation_config's; 0: it names none */
+    float threshold;      /* likewise */
 } rg_diffusion;
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "plan/fill.h"
 
 enum { MOST_BATCH = 1 << 20, MOST_SEQ = 1 << 24, MOST_KNEE = 1 << 15 };
 
@@ -100,8 +101,7 @@ void rg_plan_state_bytes(const rg_model *m, int64_t seq, double *kv, double *rec
     }
 }
 
-/* The arena of a step, linear in its rows. */
-static double row_arena(const rg_model *m, const rg_plan_machine *machine)
+double rg_plan_row_arena(const rg_model *m, const rg_plan_machine *machine)
 {
     rg_span span = { .n_rows = 1, .adapter = -1 };
     rg_batch batch = { .n_rows = 1, .n_spans = 1, .spans = &span, .n_logits = 1 };
@@ -135,7 +135,7 @@ static void fill_memory(rg_plan_row *row, double state, double each_arena)
 static bool counted_step(const rg_plan_subject *s, const rg_plan_machine *m, int64_t batch, int64_t seq, rg_cost *cost,
                          rg_error *err)
 {
-    rg_step_shape shape = { .n_seqs = (int)batch, .n_rows = 1, .start = seq - 1, .exact = s->exact };
+    rg_step_shape shape = rg_plan_step(s, batch, seq);
 
     return rg_cost_shape(s->model, &m->m, &shape, cost, NULL, NULL, err);
 }
@@ -198,8 +198,7 @@ static bool find_knee(const rg_plan_subject *s, const rg_plan_machine *m, int64_
 
 /* ---- a row ------------------------------------------------------------------------------------------------------- */
 
-/* The type of most of its weights. */
-static rg_type type_of(const rg_model *m)
+rg_type rg_plan_usual_type(const rg_model *m)
 {
     double values[RG_TYPE_COUNT] = { 0 };
     rg_type most = RG_F32;
@@ -215,7 +214,7 @@ static rg_type type_of(const rg_model *m)
 static bool counted_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *err)
 {
     const rg_plan_machine *m = row->machine;
-    double peak = rg_roofs_peak(&m->m.roofs, type_of(s->model), s->exact);
+    double peak = rg_roofs_peak(&m->m.roofs, rg_plan_usual_type(s->model), s->exact);
     double bytes = (double)s->model->weights.stored_bytes / (double)s->model->weights.n_parameters;
     int chunk = m->chunk && m->chunk < row->seq ? m->chunk : (int)row->seq;
     rg_step_shape prompt = { .n_seqs = 1, .n_rows = (int)row->seq, .exact = s->exact };
@@ -227,7 +226,7 @@ static bool counted_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *er
     rg_plan_state_bytes(s->model, row->seq, &row->memory.kv, &row->memory.recurrent);
     row->memory.weights = (double)s->model->weights.stored_bytes;
     row->memory.activations = (double)prefill.activation_bytes;
-    fill_memory(row, row->memory.kv + row->memory.recurrent, row_arena(s->model, m));
+    fill_memory(row, row->memory.kv + row->memory.recurrent, rg_plan_row_arena(s->model, m));
     row->latency_s = step.seconds;
     row->limit_s = step.limit_s;
     row->fixed_s = step.fixed_s;
@@ -243,6 +242,34 @@ static bool counted_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *er
         textbook.method = RG_PLAN_CLOSED_FORM;
         return closed_latency(&textbook, m, (double)row->batch, (double)row->seq, &row->closed_latency_s, err);
     }
+    return true;
+}
+
+/* Of a diffusion model: the evaluations of an answer. */
+static bool filled_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *err)
+{
+    const rg_plan_machine *m = row->machine;
+    double peak = rg_roofs_peak(&m->m.roofs, rg_plan_usual_type(s->model), s->exact);
+    double bytes = (double)s->model->weights.stored_bytes / (double)s->model->weights.n_parameters;
+    rg_plan_fill f;
+
+    if (!rg_plan_fill_answer(s, m, row->batch, row->seq, &s->filling, &f, err))
+        return false;
+    rg_plan_state_bytes(s->model, row->seq, &row->memory.kv, &row->memory.recurrent);
+    row->memory.weights = (double)s->model->weights.stored_bytes;
+    fill_memory(row, row->memory.kv + row->memory.recurrent, f.activation_bytes / (double)row->batch);
+    row->latency_s = f.seconds / f.evaluations;
+    row->limit_s = f.limit_s;
+    row->fixed_s = f.fixed_s;
+    row->ttft_s = f.first_s;
+    row->throughput = f.throughput;
+    row->ops = f.ops;
+    row->bytes = f.bytes;
+    row->bound_by = f.bound_by;
+    row->evaluations = f.evaluations;
+    row->rows = f.rows;
+    row->per_evaluation = f.per_evaluation;
+    row->critical_batch = peak * bytes / (2 * m->m.roofs.read_bytes_s) / f.rows;
     return true;
 }
 
@@ -296,9 +323,16 @@ bool rg_plan_point(const rg_plan_subject *s, const rg_plan_machine *m, int64_t b
     row->memory.of = m->memory_bytes;
     if (!in_range(s, m, batch, seq, err))
         return false;
-    if (!(s->method == RG_PLAN_COUNTED ? counted_row(s, row, err) : textbook_row(s, row, err)))
+    if (rg_plan_fills(s->model) && s->method != RG_PLAN_COUNTED)
+        return rg_fail(err, RG_E_USAGE,
+                       "a diffusion model is planned by its evaluations, which the textbook's methods "
+                       "do not know: use --method counted");
+    if (rg_plan_fills(s->model)        ? !filled_row(s, row, err)
+        : s->method == RG_PLAN_COUNTED ? !counted_row(s, row, err)
+                                       : !textbook_row(s, row, err))
         return false;
-    row->throughput = (double)batch / row->latency_s;
+    if (row->throughput == 0)
+        row->throughput = (double)batch / row->latency_s;
     row->intensity = row->bytes > 0 ? row->ops / row->bytes : 0;
     return find_knee(s, m, seq, &row->knee_batch, err);
 }
@@ -389,9 +423,11 @@ bool rg_plan_list_ops(const rg_plan_subject *s, const rg_plan_machine *m, int64_
         return false;
     if (s->method != RG_PLAN_COUNTED)
         return list_book(s, m, (double)batch, (double)seq, out, err);
-    shape = (rg_step_shape){ .n_seqs = (int)batch, .n_rows = 1, .start = seq - 1, .exact = s->exact };
+    shape = rg_plan_step(s, batch, seq);
     if (!rg_cost_shape(s->model, &m->m, &shape, &cost, list_op, &l, err))
         return false;
+    if (rg_plan_fills(s->model)) /* a prompt has no step of its own */
+        return true;
     l.prefill = true;
     shape = (rg_step_shape){ .n_seqs = 1, .n_rows = (int)seq, .exact = s->exact };
     return rg_cost_shape(s->model, &m->m, &shape, &cost, list_op, &l, err);

@@ -13,6 +13,13 @@ typedef enum rg_plan_method { RG_PLAN_COUNTED, RG_PLAN_CLOSED_FORM, RG_PLAN_GENE
 
 bool rg_plan_method_by_name(const char *name, rg_plan_method *method, rg_error *err) RG_MUST_CHECK;
 
+/* How a diffusion model is assumed to fill in answers; a member that is 0 takes its default (fill.h). */
+typedef struct rg_plan_filling {
+    int64_t answer, block;
+    double per_evaluation; /* ids that an evaluation finishes of each sequence */
+    rg_diffusion_cache cache;
+} rg_plan_filling;
+
 /* What is planned for. */
 typedef struct rg_plan_subject {
     rg_plan_method method;
@@ -22,6 +29,7 @@ typedef struct rg_plan_subject {
     double weight_bytes;     /* per parameter, for closed-form and general */
     double kv_value_bytes;   /* per value of K or V, likewise */
     bool exact;              /* recipe, for counted */
+    rg_plan_filling filling; /* of diffusion models */
 } rg_plan_subject;
 
 typedef enum rg_bound { RG_BOUND_WEIGHTS, RG_BOUND_KV, RG_BOUND_COMPUTE } rg_bound;
@@ -37,8 +45,13 @@ typedef struct rg_plan_row {
     int64_t batch, seq;
     rg_plan_memory memory;
     bool fits;
-    double latency_s;          /* of a step that computes the seq-th position of each of the batch's sequences */
-    double ttft_s;             /* of a prompt of seq positions, alone */
+    double latency_s;          /* of a step that computes the seq-th position of each of the batch's sequences; of a
+                                *   diffusion model, of an evaluation of answers that end there, on average */
+    double ttft_s;             /* of a prompt of seq positions, alone; of a diffusion model, until the first ids of an
+                                *   answer are final */
+    double evaluations;        /* of an answer of a diffusion model; 0: it is none */
+    double rows;               /* of a sequence in an evaluation; likewise */
+    double per_evaluation;     /* ids that an evaluation finishes; likewise */
     double throughput;         /* tokens per second of all sequences together */
     double ops, bytes;         /* of that step */
     double intensity;          /* ops / bytes */
@@ -90,6 +103,10 @@ bool rg_plan_list_ops(const rg_plan_subject *s, const rg_plan_machine *m, int64_
 bool rg_plan_textbook_params(const rg_config *c, double *params, rg_error *err) RG_MUST_CHECK;
 /* K H L 2 values. */
 double rg_plan_textbook_kv_values(const rg_config *c);
+
+/* Bytes of activations of a row of a step, in which they are linear; and the type of most of a model's weights. */
+double rg_plan_row_arena(const rg_model *m, const rg_plan_machine *machine);
+rg_type rg_plan_usual_type(const rg_model *m);
 
 /* Bytes of state of one sequence of seq positions, in the engine's own blocks: K/V, windows included; and recurrent. */
 void rg_plan_state_bytes(const rg_model *m, int64_t seq, double *kv, double *recurrent);

@@ -1,6 +1,8 @@
 /* report.c -- see report.h. */
 #include "plan/report.h"
 
+#include "plan/printed.h"
+
 #include <stdio.h>
 
 static double gb(double bytes)
@@ -108,6 +110,41 @@ static void put_parts(rg_buf *b, const rg_plan_report *r)
     }
 }
 
+/* "8.08 ms (not 8.02)": a figure of the lecture, and where its own formula gives another. */
+static const char *printed_text(double printed, double formula, const char *unit, char out[48])
+{
+    if (printed <= 0)
+        snprintf(out, 48, "-");
+    else if (rg_plan_printed_differs(printed, formula))
+        snprintf(out, 48, "%.7g%s (not %.6g)", printed, unit, formula);
+    else
+        snprintf(out, 48, "%.7g%s", printed, unit);
+    return out;
+}
+
+/* What the lecture prints, beside its formulae. */
+static void put_printed(rg_buf *b, const rg_plan_report *r)
+{
+    char memory[48], latency[48], tokens[48];
+    bool any = false;
+
+    for (int i = 0; i < r->n_rows; i++) {
+        const rg_plan_row *x = &r->rows[i];
+        const rg_plan_printed *p = rg_plan_printed_of(r->subject, x);
+
+        if (!p)
+            continue;
+        if (!any)
+            rg_buf_printf(b, "\nprinted in the lecture; \"not\": what its own formula gives\n%6s %7s  %-26s %-24s %s\n",
+                          "batch", "seq", "memory GB", "latency", "tokens/s");
+        any = true;
+        rg_buf_printf(b, "%6lld %7lld  %-26s %-24s %s\n", (long long)x->batch, (long long)x->seq,
+                      printed_text(p->memory_gb, gb(x->memory.total), "", memory),
+                      printed_text(p->latency_ms, 1e3 * x->latency_s, " ms", latency),
+                      printed_text(p->tokens_s, x->throughput, "", tokens));
+    }
+}
+
 static void put_measured(rg_buf *b, const rg_plan_report *r)
 {
     char p[32], m[32];
@@ -158,6 +195,31 @@ static void put_what_if(rg_buf *b, const rg_plan_report *r)
     }
 }
 
+/* Diffusion: evaluations x rows. */
+static void put_fills(rg_buf *b, const rg_plan_report *r)
+{
+    const bool own = r->subject->model->config.sees != RG_SEES_ALL;
+    char each[32], all[32], first[32];
+
+    rg_buf_printf(b,
+                  "\nanswers of %lld ids in blocks of %lld on %s, at batch %lld, prompts of %lld\n"
+                  "%-6s %14s %11s %10s %12s %10s %11s %11s %-8s\n",
+                  (long long)r->fills[0].answer, (long long)r->fills[0].block, r->rows[0].machine->name,
+                  (long long)r->rows[0].batch, (long long)(r->rows[0].seq - r->fills[0].answer), "cache",
+                  "ids/evaluation", "evaluations", "rows each", "evaluation", "an answer", "first ids", "ids/s",
+                  "bound by");
+    for (int i = 0; i < r->n_fills; i++) {
+        const rg_plan_fill *f = &r->fills[i];
+        rg_buf_printf(b, "%-6s %14.4g %11.0f %10.1f %12s %10s %11s %11.1f %-8s\n",
+                      own ? "exact" : rg_plan_cache_names[f->cache], f->per_evaluation, f->evaluations, f->rows,
+                      time_text(f->seconds / f->evaluations, each), time_text(f->seconds, all),
+                      time_text(f->first_s, first), f->throughput, rg_bound_names[f->bound_by]);
+    }
+    rg_buf_str(b,
+               "latency above is that of one evaluation.  How many ids it finishes depends on text and threshold: an "
+               "assumption here.\n");
+}
+
 void rg_report_text(rg_buf *b, const rg_plan_report *r)
 {
     static const char *const methods[] = { "counted", "closed-form", "general" };
@@ -176,6 +238,9 @@ void rg_report_text(rg_buf *b, const rg_plan_report *r)
         put_row(b, &r->rows[i]);
     }
     put_parts(b, r);
+    put_printed(b, r);
+    if (r->n_fills)
+        put_fills(b, r);
     if (r->measured)
         put_measured(b, r);
     if (r->ops)
@@ -192,7 +257,9 @@ void rg_report_csv(rg_buf *b, const rg_plan_report *r)
 {
     rg_buf_str(b, "machine,chips,batch,seq,memory_bytes,weights_bytes,kv_bytes,recurrent_bytes,activation_bytes,"
                   "machine_bytes,fits,latency_ms,ttft_ms,throughput_tok_s,ops,bytes,intensity,bound_by,max_batch,"
-                  "critical_batch,knee_batch,closed_form_latency_ms,measured_latency_ms,measured_ttft_ms\n");
+                  "critical_batch,knee_batch,closed_form_latency_ms,measured_latency_ms,measured_ttft_ms,evaluations,"
+                  "rows_per_evaluation,"
+                  "ids_per_evaluation\n");
     for (int i = 0; i < r->n_rows; i++) {
         const rg_plan_row *x = &r->rows[i];
         const rg_plan_memory *y = &x->memory;
@@ -204,10 +271,11 @@ void rg_report_csv(rg_buf *b, const rg_plan_report *r)
                       y->kv, y->recurrent, y->activations, y->of, x->fits ? "true" : "false", 1e3 * x->latency_s,
                       1e3 * x->ttft_s, x->throughput, x->ops, x->bytes, x->intensity, rg_bound_names[x->bound_by],
                       (long long)x->max_batch, x->critical_batch, (long long)x->knee_batch);
-        const double last[] = { x->closed_latency_s, m.decode_s, m.prefill_s };
+        const double last[] = { 1e3 * x->closed_latency_s, 1e3 * m.decode_s, 1e3 * m.prefill_s, x->evaluations, x->rows,
+                                x->per_evaluation };
         for (size_t k = 0; k < RG_LEN(last); k++) /* empty: does not apply */
             if (last[k] > 0)
-                rg_buf_printf(b, ",%.6g", 1e3 * last[k]);
+                rg_buf_printf(b, ",%.6g", last[k]);
             else
                 rg_buf_str(b, ",");
         rg_buf_str(b, "\n");

@@ -3,6 +3,7 @@
 #define RG_PLAN_REPORT_H
 
 #include "base/buf.h"
+#include "plan/fill.h"
 #include "plan/what_if.h"
 
 /* Seconds that were measured at a row's point; 0: were not. */
@@ -18,6 +19,8 @@ typedef struct rg_plan_report {
     const rg_plan_measured *measured; /* NULL, or n_rows */
     const rg_plan_ops *ops;      /* of the first row; NULL: left out */
     const rg_what_if *what_if;   /* likewise */
+    const rg_plan_fill *fills;   /* [n_fills] of a diffusion model, at the first row */
+    int n_fills;
 } rg_plan_report;
 
 void rg_report_text(rg_buf *b, const rg_plan_report *r);

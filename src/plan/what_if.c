@@ -1,6 +1,8 @@
 /* what_if.c -- see what_if.h. */
 #include "plan/what_if.h"
 
+#include "plan/fill.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +17,7 @@ typedef struct trial {
     int64_t batch, seq;
     rg_type type;          /* that most of the weights have */
     rg_plan_row base;
+    double step_s;         /* of the base; of a diffusion model, of one evaluation in the middle of an answer */
     rg_counted *ops;       /* of the base step, */
     rg_counted *changed;   /* and after a change */
     int n_ops, room;
@@ -36,6 +39,12 @@ static rg_what_if_row *add(trial *b, const char *name, double memory, double lat
 }
 
 /* A row needs so much memory besides. */
+/* Tokens per second where a step takes so long: of as many tokens as the base's step gives. */
+static double throughput_of(const trial *b, double step_s)
+{
+    return b->base.throughput * b->step_s / step_s;
+}
+
 static void add_memory(const trial *b, rg_what_if_row *l, double bytes)
 {
     l->memory_bytes += bytes;
@@ -77,7 +86,7 @@ static bool try_model(trial *b, const rg_config *c, rg_type type, const char *na
     s.model = m;
     bool ok = rg_plan_latency(&s, b->m, b->batch, b->seq, &latency, b->err);
     if (ok)
-        *l = add(b, name, memory_of(b, m), latency, (double)b->batch / latency);
+        *l = add(b, name, memory_of(b, m), latency, throughput_of(b, latency));
     rg_model_close(m);
     return ok;
 }
@@ -371,6 +380,24 @@ double rg_speculation_tokens(double a, int g)
     return sum;
 }
 
+/* A diffusion model's own levers: ids that an evaluation finishes, and approximate caches. */
+static bool try_filling(trial *b)
+{
+    rg_plan_fill f[RG_PLAN_FILLS];
+    const int n = rg_plan_fill_table(b->s, b->m, b->batch, b->seq, f, b->err);
+    char name[48];
+
+    for (int i = 0; i < n && b->out->n < RG_WHAT_IF_ROWS - 2; i++) {
+        if (f[i].cache == b->s->filling.cache && f[i].per_evaluation == b->base.per_evaluation)
+            continue;
+        snprintf(name, sizeof name, "%.0f ids an evaluation, cache %s", f[i].per_evaluation,
+                 rg_plan_cache_names[f[i].cache]);
+        rg_what_if_row *l = add(b, name, b->base.memory.total, f[i].seconds / f[i].evaluations, f[i].throughput);
+        snprintf(l->formula, sizeof l->formula, "%.0f evaluations of %.1f rows", f[i].evaluations, f[i].rows);
+    }
+    return n >= 0;
+}
+
 static bool try_speculation(trial *b)
 {
     double best = 0, tokens = 1, a = b->o->acceptance;
@@ -428,13 +455,14 @@ static void try_chips(trial *b)
     if (m->link_bytes_s <= 0)
         return;
     /* Two all-reduces a layer, each 2 (Y - 1) / Y of the batch's rows in bf16 over the link. */
-    double moved = 2.0 * c->n_layers * 2 * (y - 1) / y * batch * c->dim * 2;
+    double rows = b->base.rows > 0 ? batch * b->base.rows : batch;
+    double moved = 2.0 * c->n_layers * 2 * (y - 1) / y * rows * c->dim * 2;
     double sharded = t / y + moved / m->link_bytes_s, beta = m->m.roofs.read_bytes_s / m->link_bytes_s;
-    double width = rg_config_value(c, "intermediate_size");
+    double width = c->ffn_dim > 0 ? c->ffn_dim : rg_config_value(c, "intermediate_size");
     snprintf(name, sizeof name, "tensor parallel over %d", y);
-    l = add(b, name, b->base.memory.total / y, sharded, batch / sharded);
+    l = add(b, name, b->base.memory.total / y, sharded, b->base.throughput * t / sharded);
     snprintf(l->formula, sizeof l->formula, "T / Y + 4 L all-reduced B D bytes; useful to Y < F / (B beta) = %.0f",
-             width / (batch * beta));
+             width / (rows * beta));
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
@@ -470,9 +498,16 @@ static bool try_all(trial *b, rg_config *c)
     if (has_kv(c) && (!try_kv_heads(b, c) || !try_windows(b, c)))
         return false;
     try_changes(b);
-    if (!try_formats(b, c) || !try_pruning(b, c) || !try_speculation(b))
+    if (!try_formats(b, c) || !try_pruning(b, c))
         return false;
-    try_batching(b);
+    if (rg_plan_fills(b->s->model)) { /* nothing is drafted for it, and its answers all take as long */
+        if (!try_filling(b))
+            return false;
+    } else {
+        if (!try_speculation(b))
+            return false;
+        try_batching(b);
+    }
     try_chips(b);
     return true;
 }
@@ -490,9 +525,10 @@ bool rg_what_if_try(const rg_plan_subject *s, const rg_plan_machine *m, int64_t 
         return rg_fail(err, RG_E_USAGE, "what-if needs a model and the method counted");
     if (!rg_plan_point(s, m, batch, seq, &b.base, err))
         return false;
-    shape = (rg_step_shape){ .n_seqs = (int)batch, .n_rows = 1, .start = seq - 1, .exact = s->exact };
+    shape = rg_plan_step(s, batch, seq);
     if (!rg_cost_shape(s->model, &m->m, &shape, &cost, NULL, NULL, err))
         return false;
+    b.step_s = cost.seconds;
     b.type = usual_type(s->model);
     b.room = cost.n_ops;
     b.ops = rg_array((size_t)b.room, 2 * sizeof *b.ops);

@@ -23,7 +23,7 @@ static void add(rg_timings *t, const rg_call *c, const rg_usage *u)
     if (known > u->n_cached || u->ttft_s > 0)
         t->prompt_s = larger(t->prompt_s, first_s - u->queue_s);
     if (u->ttft_s > 0)
-        t->predicted_s = larger(t->predicted_s, now_s - u->ttft_s);
+        t->predicted_s = larger(t->predicted_s, u->paced_s > 0 ? u->paced_s : now_s - u->ttft_s);
     t->total_s = larger(t->total_s, now_s);
 }
 

@@ -328,9 +328,111 @@ static void refusals(void **state)
     unlink(path);
 }
 
+/* A diffusion model is priced by evaluations x rows, and nothing is drafted for it. */
+static void diffusion_is_priced_by_evaluations(void **state)
+{
+    static const char *const caches[] = { "none", "prefix", "dual" };
+    (void)state;
+
+    json_t *j = command_json("plan " RG_TEST_DATA "/llada --machine h100 --batch 2 --seq 96 --answer 32 --block 8 --json "
+                             "--what-if");
+    json_t *r = row(j, 0), *fills = json_object_get(j, "filling");
+    assert_true(number(r, "evaluations") == 32 && number(r, "rows_per_evaluation") == 96);
+    is_about(number(r, "throughput_tok_s") * number(r, "answer_ms") / 1e3, 64);
+    assert_int_equal(json_array_size(fills), 12);
+    for (size_t i = 0; i < 12; i++) {
+        json_t *f = json_array_get(fills, i);
+        const double each = 1 << i % 4;
+        assert_string_equal(json_string_value(json_object_get(f, "cache")), caches[i / 4]);
+        assert_true(number(f, "ids_per_evaluation") == each && number(f, "evaluations") == 32 / each);
+        if (i < 4)
+            assert_true(number(f, "rows_per_evaluation") == 96);
+        else /* one of all rows for each of four blocks; the others of those from the block on, or of the block */
+            is_about(number(f, "rows_per_evaluation") * 32 / each,
+                     4 * 96 + (8 / each - 1) * (i < 8 ? 32 + 24 + 16 + 8 : 4 * 8));
+    }
+    json_t *change;
+    size_t k;
+    json_array_foreach(json_object_get(j, "what_if"), k, change)
+        assert_null(strstr(json_string_value(json_object_get(change, "change")), "speculation"));
+    json_decref(j);
+
+    /* Blocks of the model: a block's evaluations, and one more that keeps it. */
+    j = command_json("plan " RG_TEST_DATA "/sdar-b4 --machine h100 --batch 1 --seq 64 --answer 16 --per-evaluation 2 --json");
+    assert_true(number(row(j, 0), "evaluations") == 4 * (2 + 1) && number(row(j, 0), "rows_per_evaluation") == 4);
+    json_decref(j);
+    command_refuses("plan " SHAPE " --machine h100 --answer 8", 2, "diffusion");
+    command_refuses("plan " RG_TEST_DATA "/sdar-b4 --machine h100 --block 8", 2, "blocks of 4");
+    command_refuses("plan " RG_TEST_DATA "/llada --machine h100 --method closed-form", 2, "counted");
+}
+
+#define WISH ",words=1e9,ttft=100ms --machine h100,a100,pi5 --top 40 --json"
+
+/* Backwards: every offer keeps what was asked for, the cheapest first, and a tighter wish has no cheaper offer. */
+static void backwards(void **state)
+{
+    double cheapest[2];
+
+    (void)state;
+    for (int tight = 0; tight < 2; tight++) {
+        json_t *j = command_json(tight ? "plan " SHAPE " --for latency=12ms" WISH : "plan " SHAPE " --for latency=60ms" WISH);
+        json_t *offers = json_object_get(j, "offers"), *o;
+        size_t k;
+        double last = 0;
+
+        is_about(number(j, "tokens_s"), 1e9 * 4 / 3 / 86400);
+        assert_true(json_array_size(offers) > 2 && number(j, "too_large") + number(j, "too_slow") > 0); /* the pi */
+        json_array_foreach(offers, k, o) {
+            assert_true(number(o, "latency_ms") <= (tight ? 12 : 60) && number(o, "ttft_ms") <= 100);
+            assert_true(number(o, "copies") * number(o, "throughput_tok_s") >= number(j, "tokens_s"));
+            assert_true(number(o, "cost") >= last);
+            assert_true(number(o, "cost") == number(o, "copies") * number(o, "chips"));
+            last = number(o, "cost");
+        }
+        cheapest[tight] = number(json_array_get(offers, 0), "cost");
+        json_decref(j);
+    }
+    assert_true(cheapest[1] >= cheapest[0]);
+    json_t *j = command_json("plan " SHAPE " --for words=1e6,budget=2.5 --machine h100,a100 --prices h100=3,a100=1 --json");
+    json_t *o;
+    size_t k;
+    json_array_foreach(json_object_get(j, "offers"), k, o)
+        assert_true(number(o, "cost") <= 2.5 && !strcmp(json_string_value(json_object_get(o, "machine")), "a100"));
+    assert_true(k > 0 && number(j, "too_dear") > 0);
+    json_decref(j);
+    command_refuses("plan " SHAPE " --for speed=3", 2, "speed");
+    command_refuses("plan " SHAPE " --for latency=-3ms", 2, "latency");
+    command_refuses("plan " SHAPE " --for latency=50ms --batch 3", 2, "--batch");
+    command_refuses("plan " SHAPE " --for words=1e9 --machine h100,a100 --prices h100=3", 2, "a100");
+    command_refuses("plan " SHAPE " --prices h100=3", 2, "--for");
+}
+
+/* The lecture's printed figures, and where they are not those of its formulae. */
+static void printed_figures_are_told(void **state)
+{
+    (void)state;
+    json_t *j = command_json("plan " SHAPE " --machine h100 --batch 1,64,256 --method closed-form --json");
+    static const bool differs[] = { true, false, true };
+
+    for (size_t i = 0; i < 3; i++)
+        assert_true(json_is_true(json_object_get(json_object_get(row(j, i), "printed"), "differs")) == differs[i]);
+    json_decref(j);
+    j = command_json("plan " RG_TEST_DATA "/shapes/llama-2-13b-gqa8.json --machine h100 --batch 64,256 --method closed-form "
+                     "--json");
+    assert_true(json_is_false(json_object_get(json_object_get(row(j, 0), "printed"), "differs")));
+    assert_true(json_is_true(json_object_get(json_object_get(row(j, 1), "printed"), "differs")));
+    json_decref(j);
+    j = command_json("plan " SHAPE " --machine h100 --batch 1 --seq 2048 --method closed-form --json");
+    assert_null(json_object_get(row(j, 0), "printed"));
+    json_decref(j);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(rows), cmocka_unit_test(state_is_told),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rows),
+        cmocka_unit_test(diffusion_is_priced_by_evaluations),
+        cmocka_unit_test(backwards),
+        cmocka_unit_test(printed_figures_are_told), cmocka_unit_test(state_is_told),
                                         cmocka_unit_test(goldens), cmocka_unit_test(machine),
                                         cmocka_unit_test(machine_anew), cmocka_unit_test(a_low_limit_is_corrected),
                                         cmocka_unit_test(speed_up_needs_steps_without_drafts),

@@ -244,6 +244,40 @@ static void settings_are_refused(void **state)
                                &err), err);
 }
 
+/* Where neither steps nor a threshold are given: what the checkpoint names, or else the threshold. */
+static void what_is_left_out_is_settled(void **state)
+{
+    static const rg_diffusion even = { .mask_id = 9 }, named = { .mask_id = 9, .steps = 12 };
+    static const struct {
+        const rg_diffusion *model;
+        int32_t sees;
+        rg_diffusion_params given, want;
+    } cases[] = {
+        { &even, RG_SEES_ALL, { 0 }, { .threshold = 0.9f } },
+        { &even, RG_SEES_ALL, { .remasking = RG_REMASKING_MARGIN }, { .remasking = RG_REMASKING_MARGIN, .threshold = 0.9f } },
+        { &even, RG_SEES_ALL, { .remasking = RG_REMASKING_ENTROPY }, { .remasking = RG_REMASKING_ENTROPY } },
+        { &even, RG_SEES_ALL, { .steps = 7 }, { .steps = 7 } },
+        { &even, RG_SEES_ALL, { .threshold = 0.5f }, { .threshold = 0.5f } },
+        { &even, 4, { 0 }, { .remasking = RG_REMASKING_DYNAMIC, .threshold = 0.9f } },
+        { &even, 4, { .threshold = 0.5f }, { .remasking = RG_REMASKING_DYNAMIC, .threshold = 0.5f } },
+        { &even, 4, { .remasking = RG_REMASKING_SEQUENTIAL }, { .remasking = RG_REMASKING_SEQUENTIAL } },
+        { &even, 4, { .steps = 2 }, { .steps = 2 } },
+        { &named, RG_SEES_ALL, { 0 }, { .steps = 12 } },
+        { &named, RG_SEES_ALL, { .threshold = 0.8f }, { .threshold = 0.8f } },
+        { &named, 4, { .steps = 3 }, { .steps = 3 } },
+    };
+    rg_error err;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_diffusion_params p = cases[i].given;
+        rg_denoise_settle(&p, cases[i].model, cases[i].sees);
+        if (p.steps != cases[i].want.steps || p.threshold != cases[i].want.threshold || p.remasking != cases[i].want.remasking)
+            fail_msg("case %zu: steps %d, threshold %g, remasking %d", i, p.steps, (double)p.threshold, p.remasking);
+        assert_ok(rg_denoise_check(&p, cases[i].model, cases[i].sees, &err), err);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +285,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(as_a_whole),
         cmocka_unit_test(by_blocks_of_the_model),
         cmocka_unit_test(settings_are_refused),
+        cmocka_unit_test(what_is_left_out_is_settled),
     };
 
     test_init(argc, argv);

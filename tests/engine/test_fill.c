@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "engine/loop.h"
+#include "grammar/grammar.h"
 
-enum { N_VOCAB = 320, MASK = 319, MAX_IDS = 96, N_CASES = 10, MAX_ROWS = 160 };
+enum { N_VOCAB = 320, MASK = 319, MAX_IDS = 96, N_CASES = 10, MAX_ROWS = 160, LETTERS = 100 };
 
 typedef struct kase {
     rg_diffusion_params p;
@@ -184,6 +185,180 @@ static void by_blocks_of_the_model(void **state)
     check("sdar-b4", "q4");
 }
 
+/* ---- grammars and log-probabilities ------------------------------------------------------------------------------ */
+
+static world *world_of(const char *name)
+{
+    world *w = calloc(1, sizeof *w);
+    rg_error err;
+
+    assert_non_null(w);
+    test_model_open(&w->model, test_data(name), "f32");
+    w->runner = rg_model_runner_new(w->model.m, &(rg_runner_options){ .backend = rg_backend_find("auto", NULL), .n_threads = 2,
+                                                                      .exact = true, .max_rows = MAX_ROWS, .max_logits = MAX_ROWS,
+                                                                      .max_seqs = 12, .max_seq_len = 256,
+                                                                      .state_bytes = 3 << 20 }, &err);
+    assert_ok(w->runner, err);
+    w->facts = (rg_request_model){ .vocab_size = N_VOCAB, .max_seq_len = 256, .dim = 64, .sees = w->runner->sees,
+                                   .diffusion = &w->runner->diffusion, .max_rows = MAX_ROWS, .max_logits = MAX_ROWS };
+    return w;
+}
+
+static void end_world(world *w)
+{
+    rg_model_runner_free(w->runner);
+    test_model_close(&w->model);
+    free(w);
+}
+
+/* A vocabulary in which ids from 100 on are letters, and the others no text. */
+static rg_grammar_vocab *letters(void)
+{
+    static char data[32];
+    static uint32_t offset[N_VOCAB + 1];
+    uint32_t n = 0;
+    rg_error err;
+
+    for (int i = 0; i < N_VOCAB; i++) {
+        if (i >= LETTERS && i < LETTERS + 26)
+            data[n++] = (char)('a' + i - LETTERS);
+        offset[i + 1] = n;
+    }
+    rg_grammar_vocab *v = rg_grammar_vocab_new(data, offset, N_VOCAB, &err);
+    assert_ok(v, err);
+    return v;
+}
+
+typedef struct bound {
+    rg_request *r;
+    rg_loop *l;
+} bound;
+
+static bound run_bound(world *w, const rg_grammar_vocab *v, const char *regex, const rg_params *like)
+{
+    rg_params p = *like;
+    rg_error err;
+    bound b;
+
+    p.grammar = rg_grammar_compile(v, &(rg_grammar_source){ .kind = RG_GRAMMAR_REGEX, .text = regex, .n = strlen(regex) },
+                                   &err);
+    assert_ok(p.grammar, err);
+    b.l = loop_of(w);
+    b.r = rg_request_new(&p, &w->facts, &err);
+    assert_ok(b.r, err);
+    rg_grammar_unref(p.grammar);
+    assert_ok(rg_loop_submit(b.l, b.r, &err), err);
+    while (rg_loop_step(b.l))
+        rg_loop_check(b.l);
+    return b;
+}
+
+static void end_bound(bound b)
+{
+    rg_request_unref(b.r);
+    rg_loop_free(b.l);
+}
+
+static rg_params plain(const int32_t *prompt, int32_t n_prompt, int32_t n_tokens)
+{
+    return (rg_params){ .prompt = prompt, .n_prompt = n_prompt, .max_tokens = n_tokens, .n_samples = 1,
+                        .sampling = { .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .seed = 7, .n_logprobs = 2 } };
+}
+
+static void grammar_of(const char *name)
+{
+    static const int32_t prompt[] = { 5, 6, 7, 8, 9, 10 };
+    world *w = world_of(name);
+    rg_grammar_vocab *v = letters();
+    rg_params p = plain(prompt, 6, 24);
+
+    /* Every id is one of ten, alternating with two: and the answer ends where nothing can follow. */
+    bound b = run_bound(w, v, "([a-j][kl]){6}z", &p);
+    const rg_sample *a = &b.r->samples[0];
+    assert_int_equal(atomic_load(&a->finish), RG_FINISH_STOP);
+    assert_int_equal(atomic_load(&a->n_ready), 13);
+    for (int i = 0; i < 12; i++) {
+        assert_in_range(a->ids[i] - LETTERS, i % 2 ? 10 : 0, i % 2 ? 11 : 9);
+        assert_true(a->logprobs[i] < 0 && a->tops[2 * i].logprob >= a->tops[2 * i + 1].logprob);
+    }
+    assert_int_equal(a->ids[12], LETTERS + 25);
+    end_bound(b);
+
+    /* What the grammar leaves no choice of is sure: one evaluation finishes all of it (of a model's block, a part). */
+    b = run_bound(w, v, "abcdefghij", &p);
+    a = &b.r->samples[0];
+    assert_int_equal(atomic_load(&a->n_ready), 10);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(a->ids[i], LETTERS + i);
+    assert_in_range(atomic_load(&b.r->counts.n_steps), 1, w->runner->sees == RG_SEES_ALL ? 1 : 8);
+    end_bound(b);
+
+    /* One mask an evaluation, by steps; temperature, and a trace, which ends too. */
+    p.diffusion.steps = 24;
+    p.diffusion.trace = true;
+    p.sampling.temperature = 1;
+    b = run_bound(w, v, "[pqrs]*z", &p);
+    a = &b.r->samples[0];
+    for (int i = 0, n = atomic_load(&a->n_ready); i < n; i++)
+        assert_true((a->ids[i] >= LETTERS + 15 && a->ids[i] <= LETTERS + 18) || (a->ids[i] == LETTERS + 25 && i == n - 1));
+    end_bound(b);
+    rg_grammar_vocab_free(v);
+    end_world(w);
+}
+
+static void grammars_hold(void **state)
+{
+    (void)state;
+    grammar_of("llada");
+    grammar_of("dream");
+    grammar_of("sdar-b4");
+}
+
+/* The log-probability of an id is that of the evaluation that fixed it: with a mask a step from the left, that of the
+ * last evaluation before it was there. */
+static void logprobs_are_of_the_evaluation(void **state)
+{
+    static const int32_t prompt[] = { 5, 6, 7, 8 };
+    (void)state;
+
+    world *w = world_of("sdar-b4");
+    rg_params p = plain(prompt, 4, 8);
+    rg_error err;
+
+    p.diffusion.remasking = RG_REMASKING_SEQUENTIAL;
+    rg_loop *l = loop_of(w);
+    rg_request *r = rg_request_new(&p, &w->facts, &err), *again;
+    assert_ok(r, err);
+    assert_ok(rg_loop_submit(l, r, &err), err);
+    while (rg_loop_step(l))
+        ;
+    assert_int_equal(atomic_load(&r->counts.n_steps), 9); /* eight ids, and the first block once more, as it is kept */
+    int32_t longer[11];
+    memcpy(longer, prompt, sizeof prompt);
+    for (int i = 0; i < 8; i++) {
+        const rg_sample *a = &r->samples[0];
+        assert_int_equal(a->ids[i], a->tops[2 * i].id); /* greedy */
+        assert_true(a->logprobs[i] == a->tops[2 * i].logprob && a->logprobs[i] < 0);
+    }
+    for (int i = 1; i < 8; i++) { /* the same answer, asked for from the middle on */
+        longer[3 + i] = r->samples[0].ids[i - 1];
+        p.prompt = longer;
+        p.n_prompt = 4 + i;
+        p.max_tokens = 1;
+        again = rg_request_new(&p, &w->facts, &err);
+        assert_ok(again, err);
+        assert_ok(rg_loop_submit(l, again, &err), err);
+        while (rg_loop_step(l))
+            ;
+        assert_int_equal(again->samples[0].ids[0], r->samples[0].ids[i]);
+        assert_memory_equal(again->samples[0].logprobs, r->samples[0].logprobs + i, sizeof(float));
+        rg_request_unref(again);
+    }
+    rg_request_unref(r);
+    rg_loop_free(l);
+    end_world(w);
+}
+
 /* What cannot be computed is refused when it is asked for. */
 static void too_much_is_refused(void **state)
 {
@@ -207,10 +382,10 @@ static void too_much_is_refused(void **state)
     assert_null(rg_request_new(&p, &m, &err));
     assert_non_null(strstr(err.text, "without the prompt"));
     p.diffusion.cfg_scale = 0;
-    p.sampling.n_logprobs = 0;
+    p.prompt_logprobs = true;
     assert_null(rg_request_new(&p, &m, &err));
-    assert_non_null(strstr(err.text, "logprobs"));
-    p.sampling.n_logprobs = -1;
+    assert_non_null(strstr(err.text, "prompt_logprobs"));
+    p.prompt_logprobs = false;
     prompt[2] = MASK;
     assert_null(rg_request_new(&p, &m, &err));
     assert_non_null(strstr(err.text, "the mask"));
@@ -252,6 +427,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(by_blocks_of_the_answer),
         cmocka_unit_test(as_a_whole),
         cmocka_unit_test(by_blocks_of_the_model),
+        cmocka_unit_test(grammars_hold),
+        cmocka_unit_test(logprobs_are_of_the_evaluation),
         cmocka_unit_test(too_much_is_refused),
         cmocka_unit_test(a_context_ends_with_a_whole_block),
     };

@@ -416,7 +416,7 @@ static void reports(void **state)
         lines += *p == '\n';
     }
     assert_int_equal(lines, 3);
-    assert_int_equal(commas, 3 * 23);
+    assert_int_equal(commas, 3 * 26);
     rg_buf_reset(&b);
     rg_svg_plan svg = { .title = r.title, .machine = &h100, .row = &rows[0], .ops = &ops, .points = points, .n_points = 2 };
     rg_svg_write(&b, &svg);

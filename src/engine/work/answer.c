@@ -74,8 +74,10 @@ static void carve(rg_carver *c, rg_request *r, const rg_params *p, const rg_requ
     rg_answer_part *own = rg_carve(c, 1, sizeof *own);
 
     rg_answer_carve(c, own, p);
-    if (c->base)
-        r->part = own;
+    if (!c->base)
+        return;
+    r->part = own;
+    r->in_bulk = own->best != NULL;
 }
 
 /* ---- rows that are wanted ---------------------------------------------------------------------------------------- */

@@ -129,6 +129,7 @@ static void carve(rg_carver *c, rg_request *r, const rg_params *p, const rg_requ
         return;
     *own = (beams_part){ .search = made, .places = places, .stop_scratch = stop_scratch };
     r->part = own;
+    r->in_bulk = true;
     start(r, &own->search, m);
 }
 

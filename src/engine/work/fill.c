@@ -34,6 +34,15 @@ static int32_t most_evaluations(const rg_diffusion_params *p, int32_t sees, int3
     return most < INT32_MAX ? (int32_t)most : INT32_MAX;
 }
 
+/* How the answer is filled in, with what was left out. */
+static rg_diffusion_params settled(const rg_params *p, const rg_request_model *m)
+{
+    rg_diffusion_params d = p->diffusion;
+
+    rg_denoise_settle(&d, m->diffusion, m->sees);
+    return d;
+}
+
 enum { MAX_FILL_POSITIONS = 1 << 24, MAX_TRACED = 1 << 26 /* bytes */ };
 
 /* The rule of sampling that needs ids one after the other; NULL: none is asked for. */
@@ -51,10 +60,10 @@ static const char *rule_in_order(const rg_sampling *p)
 static bool check_trace(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
     const int32_t n_tokens = rg_request_tokens_left(p, m);
+    const rg_diffusion_params d = settled(p, m);
     const size_t n = (size_t)rg_denoise_length(p->n_prompt, n_tokens, m->sees);
 
-    if (p->diffusion.trace &&
-        (size_t)most_evaluations(&p->diffusion, m->sees, n_tokens) > MAX_TRACED / sizeof(int32_t) / n)
+    if (d.trace && (size_t)most_evaluations(&d, m->sees, n_tokens) > MAX_TRACED / sizeof(int32_t) / n)
         return rg_fail(err, RG_E_LIMIT, "a trace of so many steps is too large");
     return true;
 }
@@ -66,12 +75,18 @@ static bool check(const rg_params *p, const rg_request_model *m, rg_error *err)
         return false;
     int32_t n = rg_denoise_length(p->n_prompt, p->max_tokens, m->sees), guided = 1 + (p->diffusion.cfg_scale > 0);
     int32_t block = block_of(&p->diffusion, m->sees, p->max_tokens);
+    const rg_diffusion_params d = settled(p, m);
 
-    if (!rg_denoise_check(&p->diffusion, m->diffusion, m->sees, err))
+    if (!rg_denoise_check(&d, m->diffusion, m->sees, err))
         return false;
-    if (p->grammar || p->sampling.n_logprobs >= 0 || p->prompt_logprobs)
-        return rg_fail(err, RG_E_UNSUPPORTED, "this model fills in answers in any order: a grammar, logprobs and "
-                       "prompt_logprobs need ids one after the other");
+    if (p->prompt_logprobs)
+        return rg_fail(err, RG_E_UNSUPPORTED,
+                       "this model fills in answers in any order: prompt_logprobs needs ids one "
+                       "after the other");
+    if (p->grammar && d.cache != RG_CACHE_NONE)
+        return rg_fail(err, RG_E_UNSUPPORTED,
+                       "a grammar goes with diffusion_cache none: what prefix and dual keep is "
+                       "made again by other ids");
     if (rule_in_order(&p->sampling))
         return rg_fail(err, RG_E_UNSUPPORTED, "this model fills in answers in any order: %s needs ids one after the "
                        "other", rule_in_order(&p->sampling));
@@ -102,16 +117,25 @@ static rg_work_shape shape(const rg_params *p, const rg_request_model *m)
 static void carve_one(rg_carver *c, rg_fill *f, const rg_params *p, const rg_request_model *m)
 {
     const size_t n = shape(p, m).row;
-    const size_t n_traced = p->diffusion.trace ? (size_t)most_evaluations(&p->diffusion, m->sees, p->max_tokens) : 0;
+    const rg_diffusion_params d = settled(p, m);
+    const size_t n_traced = d.trace ? (size_t)most_evaluations(&d, m->sees, p->max_tokens) : 0;
     const size_t n_guided = p->diffusion.cfg_scale > 0 ? (size_t)block_of(&p->diffusion, m->sees, p->max_tokens) : 0;
     rg_candidate *candidates = rg_carve(c, n, sizeof *candidates);
     rg_guided *guided = rg_carve(c, n_guided, sizeof *guided);
+    const size_t n_ordered = p->grammar ? (size_t)block_of(&p->diffusion, m->sees, p->max_tokens) : 0;
+    const size_t n_tops = p->sampling.n_logprobs > 0 ? (size_t)p->sampling.n_logprobs : 0;
+    float **rows = rg_carve(c, n_ordered, sizeof *rows);
+    rg_top *tops = rg_carve_table(c, n_tops, n, sizeof *tops);
     int32_t *trace = rg_carve_table(c, n_traced, n, sizeof *trace);
 
     if (!c->base)
         return;
     memset(guided, 0, n_guided * sizeof *guided);
-    *f = (rg_fill){ .d.candidates = candidates, .guided = guided, .trace = n_traced ? trace : NULL,
+    *f = (rg_fill){ .d.candidates = candidates,
+                    .guided = guided,
+                    .rows = n_ordered ? rows : NULL,
+                    .tops = n_tops ? tops : NULL,
+                    .trace = n_traced ? trace : NULL,
                     .most_traced = (int32_t)n_traced };
 }
 
@@ -119,9 +143,14 @@ static void carve_one(rg_carver *c, rg_fill *f, const rg_params *p, const rg_req
 static void start(rg_request *r, int32_t i, const rg_request_model *m)
 {
     rg_fill *f = (rg_fill *)r->part + i;
+    const rg_diffusion_params d = settled(&r->params, m);
 
-    rg_denoise_init(&f->d, &(rg_denoise_start){ .params = &r->params.diffusion, .model = m->diffusion,
-                                                .sees = m->sees, .n_prompt = r->params.n_prompt, .n = (int32_t)r->row,
+    rg_denoise_init(&f->d, &(rg_denoise_start){ .params = &d,
+                                                .in_order = r->params.grammar != NULL,
+                                                .model = m->diffusion,
+                                                .sees = m->sees,
+                                                .n_prompt = r->params.n_prompt,
+                                                .n = (int32_t)r->row,
                                                 .ids = r->samples[i].ids - r->params.n_prompt,
                                                 .candidates = f->d.candidates });
     f->done = !rg_denoise_next(&f->d, &f->e);
@@ -136,7 +165,7 @@ static void carve(rg_carver *c, rg_request *r, const rg_params *p, const rg_requ
     if (!c->base)
         return;
     r->part = fills;
-    r->sees_ahead = true;
+    r->sees_ahead = r->in_bulk = true;
     r->is_scratch = m->sees == RG_SEES_ALL;
     r->n_seqs = 1 + (r->is_scratch && p->diffusion.cfg_scale > 0);
     for (int32_t i = 0; i < p->n_samples; i++)
@@ -283,6 +312,19 @@ static bool is_evaluation(const rg_planned *p)
     return p->ends;
 }
 
+/* Before the rows of an answer with a grammar are computed.  Without memory to follow it, the answer ends. */
+static void prepare_order(rg_work_step *s, const rg_planned *p)
+{
+    rg_sample *a = &p->request->samples[p->sample];
+    rg_fill *f = fill_of(p->request, p->sample);
+
+    if (!f->rows)
+        return;
+    if (!rg_draw_prepare(s->member->scratch, a))
+        rg_grammar_lose(a->grammar);
+    atomic_store(&f->n_missing, n_logits_of(f) / (1 + rg_fill_is_guided(f)));
+}
+
 static void want(rg_work_step *s, int i)
 {
     const rg_planned *p = &s->plan[i];
@@ -292,6 +334,7 @@ static void want(rg_work_step *s, int i)
         rg_work_add_rows(s, i);
         return;
     }
+    prepare_order(s, p);
     rg_step_batch_add_fill(&s->member->rows, s->member->states, fill_of(p->request, p->sample),
                            p->beside ? a->beside : a->seq, p->beside);
     rg_step_batch_give(&s->member->rows, p->request->params.given, p->request->params.n_given,
@@ -314,12 +357,17 @@ static bool take_filled(rg_work_step *s, int i)
 {
     const rg_planned *p = &s->plan[i];
     rg_sample *a = &p->request->samples[p->sample];
-    int32_t n_final = commit_ids(fill_of(p->request, p->sample));
+    rg_fill *f = fill_of(p->request, p->sample);
+    int32_t n_final = commit_ids(f);
     rg_finish finish = RG_RUNNING;
 
     atomic_fetch_add_explicit(&p->request->counts.n_steps, 1, memory_order_relaxed);
     while (a->n_output < n_final && finish == RG_RUNNING) {
-        finish = rg_request_append(p->request, p->sample, a->ids[a->n_output], NAN, NULL);
+        const int32_t at = p->request->params.n_prompt + a->n_output;
+        const size_t n_tops = (size_t)p->request->params.sampling.n_logprobs;
+
+        finish = rg_request_append(p->request, p->sample, a->ids[a->n_output], f->d.candidates[at].logprob,
+                                   f->tops ? f->tops + n_tops * (size_t)at : NULL);
         s->n_output++;
     }
     return finish != RG_RUNNING;

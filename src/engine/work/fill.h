@@ -20,9 +20,13 @@ typedef struct rg_guided {
 
 typedef struct rg_fill {
     rg_denoise d;
-    rg_evaluation e;      /* the next one */
-    bool done;            /* there is none */
-    rg_guided *guided;    /* [positions of a block]; unused without guidance */
+    rg_evaluation e;   /* the next one */
+    bool done;         /* there is none */
+    rg_guided *guided; /* [positions of a block]; unused without guidance */
+    float **rows;      /* [positions of a block] logits of masks, kept until all have come: with a grammar a candidate
+                           *   depends on those before it; NULL: each is drawn as it comes */
+    atomic_int n_missing; /* rows that are still to come in this step */
+    rg_top *tops;         /* [d.n][n_logprobs] the best ids beside each candidate; NULL: not asked for */
     int32_t *trace;       /* [most_traced][d.n] the ids after each evaluation; NULL: not kept */
     int32_t most_traced;
     atomic_int n_traced;

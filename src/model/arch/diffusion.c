@@ -5,6 +5,28 @@
 
 enum { GGUF_U32 = 4 };
 
+/* What generation_config.json says of filling in, by the families' names. */
+static bool read_generation(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    static const char *const steps[] = { "generation.steps", "generation.denoising_steps" };
+    static const char *const thresholds[] = { "generation.threshold", "generation.confidence_threshold" };
+    double threshold = 0;
+    int64_t n = 0;
+
+    for (size_t i = 0; i < RG_LEN(steps); i++)
+        if (rg_meta_int(ckpt, steps[i], 1, 1 << 24, &n, err) < 0)
+            return false;
+    for (size_t i = 0; i < RG_LEN(thresholds); i++)
+        if (rg_meta_float(ckpt, thresholds[i], &threshold, err) < 0)
+            return false;
+    if (!(threshold >= 0 && threshold <= 1))
+        return rg_fail(err, RG_E_INPUT, "%s: generation_config's threshold is %g: want 0 to 1",
+                       rg_checkpoint_path(ckpt), threshold);
+    c->diffusion.steps = (int32_t)n;
+    c->diffusion.threshold = (float)threshold;
+    return true;
+}
+
 bool finish_diffusion(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     const char *name = c->from_gguf ? "tokenizer.ggml.mask_token_id" : "mask_token_id";
@@ -19,7 +41,7 @@ bool finish_diffusion(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         return rg_fail(err, RG_E_INPUT, "%s: key '%s' is missing", rg_checkpoint_path(ckpt), name);
     c->diffusion.mask_id = (int32_t)id;
     if (!c->from_gguf)
-        return true;
+        return read_generation(c, ckpt, err);
     if (rg_config_flag(ckpt, "diffusion.shift_logits", &c->diffusion.shifted, err) < 0 ||
         rg_meta_bool(ckpt, rg_gguf_key(ckpt, "attention.causal", key), &causal, err) < 0)
         return false;
