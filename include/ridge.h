@@ -380,7 +380,17 @@ RG_API void rg_host_close(rg_host *host); /* after its engines; NULL is fine */
 /* Any thread.  Bytes of its budget that no engine has; UINT64_MAX: it has no limit. */
 RG_API uint64_t rg_host_left(rg_host *host);
 
+/* Processes that compute models together: each has a part of the weights and of what sequences remember. */
+typedef struct rg_ranks rg_ranks;
+
+/* Start n - 1 processes beside this one (2 to 64 ranks in all), which end with it.  To be called before the process has
+ * threads.  NULL and *err: n is out of range, or the system has too little for them.  If one of them ends before
+ * rg_ranks_stop, the process ends with a message: no model can go on without it. */
+rg_ranks *rg_ranks_start(int32_t n, rg_error *err);
+void rg_ranks_stop(rg_ranks *r); /* all engines that they run are closed; NULL is fine */
+
 typedef struct rg_options {
+    rg_ranks *ranks;        /* borrowed: that compute the model, each with n_threads threads; NULL: one process */
     rg_host *host;          /* borrowed: that runs the engine, with its threads, beside others; opening fails with
                              *   RG_E_LIMIT if its budget has too little left.  NULL: one of the engine's own */
     int32_t n_threads;      /* 0: physical cores within the cgroup's quota.  With a host: not read */

@@ -294,7 +294,11 @@ bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_drafts_target *t
         d->kind = NULL; /* nothing to draft for, or no room for drafts */
         d->max_draft = 0;
     }
-    choose_self(d, target->model);
+    if (!o->ranks)
+        choose_self(d, target->model);
+    else if (d->kind && (d->kind->has_network || d->self))
+        return rg_fail(err, RG_E_UNSUPPORTED, "draft %s reads the model's own weights, and does not go with ranks that "
+                       "share them: use --draft none, suffix, ngram, lookahead, jacobi or a smaller model", o->draft);
     if (d->kind && d->kind->has_network)
         return load_network(d, o, target, n_threads, err);
     if (!d->kind || !d->kind->has_model || (d->self ? load_self(d, target, n_threads, &d->why)

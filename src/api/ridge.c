@@ -30,6 +30,7 @@
 #include "measure/profile.h"
 #include "model/exchange.h"
 #include "model/model.h"
+#include "model/rank_calls.h"
 #include "model/sparsity.h"
 #include "text/chat.h"
 #include "text/ends.h"
@@ -104,7 +105,9 @@ static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
     e->llm_int8 = !strcasecmp(o->recipe, "llm.int8");
     if (!e->exact && !e->llm_int8 && strcasecmp(o->recipe, "fast"))
         return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->recipe);
-    e->n_threads = o->host ? rg_pool_threads(rg_host_pool(o->host)) : o->n_threads > 0 ? o->n_threads : rg_cores();
+    e->n_threads = o->host           ? rg_pool_threads(rg_host_pool(o->host))
+                   : o->n_threads > 0 ? o->n_threads
+                                      : rg_ranks_threads(o->ranks);
     e->backend = rg_backend_find(o->isa, err);
     return e->backend && rg_hosted_open(&e->hosted, o->host, e->n_threads, err);
 }
@@ -121,6 +124,7 @@ static bool open_weights(rg_engine *e, const rg_checkpoint *ckpt, const rg_optio
     for (int32_t i = 0; i < o->n_adapters; i++)
         adapters[i] = (rg_adapter_source){ o->adapters[i].name, o->adapters[i].path };
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
+                                                        .ranks = o->ranks, .path = e->path,
                                                         .backend = e->backend,
                                                         .max_draft = rg_drafts_rows_kept(&e->drafts),
                                                         .pack_cache = o->pack_cache, .sparsity = sparsity,
@@ -411,6 +415,8 @@ static void exchange(void *arg)
 
 static bool may_update(const rg_engine *e, rg_error *err)
 {
+    if (e->model->ranks)
+        return rg_fail(err, RG_E_UNSUPPORTED, "ranks share the weights, which are not replaced: open the engine anew");
     if (e->drafts.model)
         return rg_fail(err, RG_E_UNSUPPORTED, "a model drafts for this one, and it would go on with the old weights: "
                        "open the engine with --draft none, suffix, ngram, lookahead or jacobi to replace its weights");

@@ -245,13 +245,28 @@ int rg_cores(void)
     return n_cores;
 }
 
+/* Of the processes that share the machine, which this one is. */
+static int part, n_parts = 1;
+
+void rg_cores_share(int which, int n)
+{
+    part = which;
+    n_parts = n;
+    hwloc_obj_t node = rg_nodes() > 1 ? hwloc_get_obj_by_type(topology, HWLOC_OBJ_NUMANODE,
+                                                              (unsigned)((int64_t)which * rg_nodes() / n))
+                                      : NULL;
+    if (node)
+        (void)hwloc_set_cpubind(topology, node->cpuset, HWLOC_CPUBIND_PROCESS);
+}
+
 void rg_core_bind(int thread, int n_threads)
 {
     int n;
 
     rg_cores();
     find_core(INT_MAX, &n);
-    hwloc_obj_t core = n ? find_core((int)((int64_t)thread * n / n_threads) % n, &n) : NULL;
+    const int64_t all = (int64_t)n_threads * n_parts, one = (int64_t)n_threads * part + thread;
+    hwloc_obj_t core = n ? find_core((int)(one * n / all) % n, &n) : NULL;
     if (core)
         (void)hwloc_set_cpubind(topology, core->cpuset, HWLOC_CPUBIND_THREAD);
 }

@@ -23,6 +23,9 @@ int rg_nodes(void); /* NUMA nodes of this machine; >= 1 */
 /* Keep the calling thread, one of n_threads, on a core of its own where there are as many: threads are spread evenly
  * over the cores in order, so over the nodes too.  Only advice. */
 void rg_core_bind(int thread, int n_threads);
+/* This process is one of n that share the machine: it stays on its NUMA node, where there are several, and rg_core_bind
+ * has its part of the cores.  To be called while the process has one thread. */
+void rg_cores_share(int which, int n);
 
 rg_pool *rg_pool_new(int n_threads, rg_error *err);
 void rg_pool_free(rg_pool *p); /* NULL is fine; joins the workers */

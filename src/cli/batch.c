@@ -34,7 +34,8 @@ static rg_engine *open_engine(batch_options *o, const char *model, rg_error *err
 {
     rg_engine *e = NULL;
 
-    if (cli_loras_read(&o->engine.loras, err) && cli_find_model(model, o->engine.path, sizeof o->engine.path, err)) {
+    if (cli_ranks_start(&o->args.common, err) && cli_loras_read(&o->engine.loras, err) &&
+        cli_find_model(model, o->engine.path, sizeof o->engine.path, err)) {
         rg_options options = cli_engine_options(&o->engine, &o->args.common);
 
         options.max_batch_rows = o->batch_rows;

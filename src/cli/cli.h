@@ -77,10 +77,19 @@ typedef struct cli_option {
 /* Options that every subcommand takes. */
 typedef struct cli_common {
     int32_t threads; /* 0: as many as there are cores */
+    int32_t ranks;   /* processes that share a model; 0: 1 */
     const char *isa, *recipe;
     bool pin, numa_copies; /* of commands that compute steps */
     bool json, quiet;
 } cli_common;
+
+/* Start the processes of --ranks, once, before there are threads; c->threads becomes those of each. */
+bool cli_ranks_start(cli_common *c, rg_error *err);
+rg_ranks *cli_ranks(void); /* NULL: there are none */
+/* This process is one that mpirun has started: take its place among the ranks.  *follows: it was another than rank 0,
+ * and has done what there was to do.  False and *err: MPI is not there. */
+bool cli_ranks_join(bool *follows, rg_error *err);
+void cli_ranks_stop(void);
 
 typedef struct cli_command {
     const char *name, *arguments, *summary;

@@ -17,6 +17,7 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
     rg_options o = rg_options_default();
 
     o.n_threads = common->threads;
+    o.ranks = cli_ranks();
     o.pin = common->pin;
     o.numa_copies = common->numa_copies;
     o.isa = common->isa;
@@ -66,7 +67,11 @@ rg_engine *cli_engine_open_rows(cli_engine *v, const cli_args *a, int32_t batch_
     rg_engine *e = NULL;
 
     if (cli_loras_read_one(&v->loras, err) && cli_find_model(given, v->path, sizeof v->path, err)) {
-        rg_options o = cli_engine_options(v, &a->common);
+        cli_common common = a->common;
+
+        if (!cli_ranks_start(&common, err))
+            return NULL;
+        rg_options o = cli_engine_options(v, &common);
         o.max_batch_rows = batch_rows;
         e = rg_open(v->path, &o, err);
     }

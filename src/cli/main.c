@@ -201,9 +201,23 @@ static int help(int argc, char **argv)
     return EXIT_DONE;
 }
 
+/* Under mpirun every process is a rank, and only rank 0 runs the command.  False: it cannot be. */
+static bool join_ranks(bool *follows)
+{
+    const char *n = getenv("OMPI_COMM_WORLD_SIZE");
+    rg_error err = { 0 };
+
+    *follows = false;
+    if (!n || atoi(n) < 2 || cli_ranks_join(follows, &err))
+        return true;
+    (void)cli_fail(&err);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     const cli_command *c;
+    bool follows;
 
     if (argc < 2) {
         print_usage(stderr);
@@ -213,5 +227,13 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
         return end("help", help(argv[1][0] == '-' ? 1 : argc - 1, argv + 1));
     c = find_command(!strcmp(argv[1], "--version") ? "version" : argv[1]);
-    return c ? end(c->name, c->run(argc - 1, argv + 1)) : unknown_command(argv[1]);
+    if (!c)
+        return unknown_command(argv[1]);
+    if (!join_ranks(&follows))
+        return EXIT_FAILED;
+    if (follows)
+        return EXIT_DONE;
+    const int status = end(c->name, c->run(argc - 1, argv + 1));
+    cli_ranks_stop();
+    return status;
 }

@@ -16,6 +16,8 @@ static const char *config; /* --config */
 const cli_option cli_common_options[] = {
     { "--threads", CLI_INT, &common.threads, "N", "threads (default: physical cores within the cgroup's quota)", 0,
       1024 },
+    { "--ranks", CLI_INT, &common.ranks, "N",
+      "processes that share the model, each with --threads threads (default: 1, this one)", 1, 64 },
     { "--pin", CLI_FLAG, &common.pin, NULL, "keep each thread on a core" },
     { "--numa-copies", CLI_FLAG, &common.numa_copies, NULL, "packed weights once on each NUMA node; pins threads" },
     { "--isa", CLI_STRING, &common.isa, "NAME",

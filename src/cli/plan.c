@@ -225,7 +225,7 @@ static bool work(plan_job *j, rg_error *err)
         return false;
     if (j->wanted)
         return plan_goal(j, err);
-    if ((j->measure && !plan_check_measure(j, err)) || !make_rows(j, err))
+    if ((j->measure && !plan_check_measure(j, err)) || !make_rows(j, err) || !plan_find_ranks(j, err))
         return false;
     const rg_plan_row *first = &j->rows[0];
     rg_what_if_options o = { .keep = (double)j->keep, .acceptance = (double)j->acceptance,

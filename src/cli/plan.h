@@ -12,6 +12,12 @@
 
 enum { PLAN_MACHINES = 16, PLAN_POINTS = 20, PLAN_ROUNDS = 100 };
 
+/* What --ranks adds; n 0: nothing.  Exchanges are those of a step of as many rows, with logits of all of them. */
+typedef struct rg_plan_ranks {
+    int n, rows, n_layers_kv, n_layers_kv_split;
+    uint64_t split_bytes, whole_bytes, n_exchanges, exchange_bytes;
+} rg_plan_ranks;
+
 typedef struct plan_job {
     cli_args args;
     const char *machine_names, *dtype, *kv_type, *method, *params, *kv_bytes, *csv, *svg;
@@ -40,6 +46,7 @@ typedef struct plan_job {
     rg_what_if changes;
     rg_plan_fill fills[RG_PLAN_FILLS]; /* of a diffusion model */
     int n_fills;
+    rg_plan_ranks ranks;
     rg_svg_point points[PLAN_POINTS];
     int n_points;
     tool tool;
@@ -55,6 +62,11 @@ bool plan_measure(plan_job *j, rg_error *err);
 /* Whether --for goes with the other options; find what does it, and print that. */
 bool plan_check_goal(const plan_job *j, rg_error *err);
 bool plan_goal(plan_job *j, rg_error *err);
+
+/* What ranks share and exchange, with --ranks: find it, and print it. */
+bool plan_find_ranks(plan_job *j, rg_error *err);
+void plan_ranks_text(rg_buf *b, const plan_job *j);
+void plan_ranks_json(cli_json *out, const plan_job *j);
 
 /* Write everything that was asked for: files, then standard output. */
 bool plan_give(plan_job *j, rg_error *err);

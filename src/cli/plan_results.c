@@ -180,6 +180,7 @@ static bool print_json(const plan_job *j)
     ops_json(out, j);
     if (j->n_fills)
         fills_json(out, j);
+    plan_ranks_json(out, j);
     if (j->what_if)
         what_if_json(out, j);
     cli_json_close(out);
@@ -248,6 +249,7 @@ bool plan_give(plan_job *j, rg_error *err)
         return print_json(j) || rg_fail(err, RG_E_IO, "plan: standard output cannot be written");
     rg_buf_init(&b, FILE_CAP);
     rg_report_text(&b, &r);
+    plan_ranks_text(&b, j);
     bool ok = b.failed ? rg_fail_memory(err, b.n) : fwrite(b.data, 1, b.n, stdout) == b.n && cli_flush(NULL);
     rg_buf_fini(&b);
     return ok || b.failed || rg_fail(err, RG_E_IO, "plan: standard output cannot be written");

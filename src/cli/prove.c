@@ -186,6 +186,8 @@ static bool run_tight(prove_options *o, const setting *s, result *to, rg_error *
 
 static bool make_prompt(prove_options *o, rg_error *err)
 {
+    if (!cli_ranks_start(&o->args.common, err))
+        return false;
     rg_options with = cli_engine_options(&o->engine, &o->args.common);
     const char *text = o->text ? o->text : default_text;
 

@@ -359,7 +359,8 @@ static bool give_up_rights(const serve_options *o, const char *path, rg_error *e
 
 static bool serve(serve_options *o, const char *path, rg_error *err)
 {
-    rg_server *s = rg_server_open(&o->s, err); /* from here on it answers, if only that it is loading */
+    const bool may = cli_ranks_start(&o->args.common, err); /* before there are threads */
+    rg_server *s = may ? rg_server_open(&o->s, err) : NULL; /* from here on it answers, if only that it is loading */
     rg_engine *engine = s ? open_engine(o, s, path, err) : NULL;
     bool ok = engine && give_up_rights(o, path, err);
 
@@ -393,6 +394,8 @@ static bool serve_several(serve_options *o, rg_error *err)
                                        .keep_alive_s = (double)o->keep_alive_s };
 
     o->memory = o->memory ? o->memory : default_memory();
+    if (!cli_ranks_start(&o->args.common, err))
+        return false;
     o->host = rg_host_open(&(rg_host_options){ .n_threads = o->args.common.threads, .memory_bytes = o->memory }, err);
     o->s.no_listener = true; /* until the models are known */
     rg_server *s = o->host ? rg_server_open(&o->s, err) : NULL;

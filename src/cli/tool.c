@@ -61,6 +61,7 @@ static bool open_model(tool *t, const tool_options *o, rg_error *err)
     if (o->sparsity && !read)
         return false;
     t->model = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = o->kv_type, .pack_cache = o->pack_cache,
+                                                           .ranks = cli_ranks(), .path = rg_checkpoint_path(t->ckpt),
                                                            .expert_bytes = o->expert_memory,
                                                            .sparsity = read ? read : o->thresholds,
                                                            .random_weights = o->random,
@@ -85,8 +86,12 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     char path[1024];
     rg_error why = { 0 };
 
+    cli_common common = *o->common;
+
     memset(t, 0, sizeof *t);
-    t->n_threads = o->common->threads ? o->common->threads : rg_cores();
+    if (!cli_ranks_start(&common, err))
+        return false;
+    t->n_threads = common.threads ? common.threads : rg_cores();
     t->exact = !strcasecmp(o->common->recipe, "exact");
     t->llm_int8 = !strcasecmp(o->common->recipe, "llm.int8");
     if (!t->exact && !t->llm_int8 && strcasecmp(o->common->recipe, "fast"))

@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "model/notes.h"
 #include "model/pack_cache.h"
+#include "model/rank_calls.h"
+#include "model/share.h"
 #include "model/sparsity.h"
 #include "ops/count/count.h"
 
@@ -79,7 +81,7 @@ static bool make_state(rg_model *m, const rg_model_options *o, rg_error *err)
     if (!rg_state_declare(&m->state, m->keep, c->n_layers, m->kv_type, o->max_draft, err))
         return false;
     m->state.sees = c->sees;
-    return true;
+    return rg_share_state(m, err);
 }
 
 static bool make_layers(rg_model *m, rg_error *err)
@@ -262,21 +264,38 @@ static bool take_notes(rg_model *m, const rg_checkpoint *ckpt, const rg_model_op
     return o->target || m->notes;
 }
 
+/* Everything of a model but its memory. */
+static bool open_all(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
+{
+    const rg_checkpoint *declared = o->random_weights ? NULL : ckpt;
+
+    return (o->target ? rg_config_read_draft(&m->config, ckpt, &o->target->config, o->mtp, err) &&
+                            read_target_ids(m, ckpt, err)
+                      : rg_config_read(&m->config, ckpt, err)) &&
+           rg_weights_declare(&m->weights, &m->config, declared, o->declared_type, err) &&
+           mark_sparse(m, ckpt, o, err) && rg_share_weights(m, ckpt, o, err) &&
+           (o->declare_only || bind(m, ckpt, o, err)) && rg_model_complete(m, o, err) &&
+           (o->declare_only || o->layers_apart || rg_dense_open(&m->dense, &m->config.embedding, ckpt, err)) &&
+           add_adapters(m, o, err) && take_notes(m, ckpt, o, err) && rg_share_note(m, err);
+}
+
 rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
 {
     rg_model *m = rg_zalloc(sizeof *m);
+    rg_model_options mine = *o;
 
     if (!m)
         return rg_fail_memory(err, sizeof *m), NULL;
-    const rg_checkpoint *declared = o->random_weights ? NULL : ckpt;
-
-    if ((o->target
-             ? rg_config_read_draft(&m->config, ckpt, &o->target->config, o->mtp, err) && read_target_ids(m, ckpt, err)
-             : rg_config_read(&m->config, ckpt, err)) &&
-        rg_weights_declare(&m->weights, &m->config, declared, o->declared_type, err) && mark_sparse(m, ckpt, o, err) &&
-        (o->declare_only || bind(m, ckpt, o, err)) && rg_model_complete(m, o, err) &&
-        (o->declare_only || o->layers_apart || rg_dense_open(&m->dense, &m->config.embedding, ckpt, err)) &&
-        add_adapters(m, o, err) && take_notes(m, ckpt, o, err))
+    if (o->ranks)
+        mine.link = rg_ranks_link(o->ranks);
+    if (o->ranks && !rg_ranks_open(o->ranks, m, o, err)) {
+        rg_free(m);
+        return NULL;
+    }
+    bool ok = open_all(m, ckpt, &mine, err);
+    if (m->ranks) /* they answer in any case */
+        ok = rg_ranks_answer(m->ranks, ok ? err : NULL) && ok;
+    if (ok)
         return m;
     rg_model_close(m);
     return NULL;
@@ -313,12 +332,15 @@ void rg_model_close(rg_model *m)
 {
     if (!m)
         return;
+    if (m->ranks)
+        rg_ranks_close(m->ranks, m);
     rg_adapters_close(&m->adapters);
     rg_dense_close(&m->dense);
     rg_weights_fini(&m->weights);
     rg_free(m->layers);
     rg_free(m->inv_freq);
     rg_free(m->keep);
+    rg_free(m->keep_here);
     rg_free(m->target_ids);
     rg_free(m->notes);
     rg_free(m->left_out);
@@ -408,6 +430,22 @@ rg_act *rg_model_logits(const rg_model *m, rg_fwd *f, rg_act *rows)
 }
 
 rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
+{
+    rg_shard shard;
+
+    if (!m->link)
+        return rg_model_text(m, f);
+    rg_shard_begin(&shard, m->link, f);
+    rg_outputs out = rg_model_text(m, f);
+    rg_act *made[] = { out.logits, out.hidden, out.scores };
+    for (size_t i = 0; i < RG_LEN(made); i++)
+        if (made[i])
+            rg_shard_to_zero(&shard, f, made[i]);
+    rg_shard_end(&shard, f);
+    return out;
+}
+
+rg_outputs rg_model_text(const rg_model *m, rg_fwd *f)
 {
     const rg_config *c = &m->config;
     const rg_batch *b = f->batch;

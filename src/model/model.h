@@ -25,6 +25,11 @@ typedef struct rg_model {
     rg_keep *keep;          /* [n_layers] */
     rg_type kv_type;
     int32_t *target_ids;    /* of a network that drafts: [vocab_size] its target's id for each; NULL: the same */
+    struct rg_link *link;   /* of this rank, where ranks share the model; NULL: there is one */
+    rg_state_spec state_here; /* of this rank, with keep_here */
+    rg_keep *keep_here;
+    rg_ranks *ranks; /* on rank 0, whose runners tell the others; else NULL */
+    int number;             /* by which the others know the model */
     int n_unused;           /* tensors of the checkpoint that no weight was made from */
     char *notes;            /* lines of what a person should know (notes.h); NULL: a network that drafts has none */
 } rg_model;
@@ -35,6 +40,11 @@ typedef struct rg_model_options {
      * from that of the target. */
     const struct rg_model *target;
     bool mtp;
+    /* Ranks that share the model.  `ranks`, on rank 0: the others open it too.  `link`, on any: this rank's part of
+     * a model (of declare_only, rg_link_alone).  NULL: there is one rank. */
+    rg_ranks *ranks;
+    struct rg_link *link;
+    const char *path;       /* of the checkpoint, with ranks */
     bool declare_only;      /* no weights are read: for counting and planning */
     bool random_weights;    /* of declared_type, whatever the checkpoint has: for measuring a shape */
     bool layers_apart;      /* only weights outside the layers are read; the caller binds and unbinds those of layers */
@@ -71,8 +81,10 @@ typedef struct rg_expert_reads {
 } rg_expert_reads;
 rg_expert_reads rg_model_expert_reads(const rg_model *m);
 
-/* The model's text: one step through a reader. */
+/* The model's text: one step through a reader.  Where ranks share the model, forward computes this rank's part of it,
+ * and rank 0 has the outputs; text is that of one rank. */
 rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f);
+rg_outputs rg_model_text(const rg_model *m, rg_fwd *f);
 /* And its parts, for who computes them one by one: the model's stream x [rows, rg_model_width] from the embedding
  * (activations that layers share are made here too); a layer, in place; logits of rows of the stream, which it may
  * overwrite. */
@@ -99,6 +111,15 @@ typedef struct rg_runner_options {
 
 /* The sizes of a lane that computes steps of the model, whose sequences are no longer than max_seq_len. */
 rg_reader_sizes rg_model_reader_sizes(const rg_model *m, const rg_runner_options *o, int max_seq_len);
+
+/* What rank 0 finds for its runner, and the others are told. */
+typedef struct rg_runner_sizes {
+    int32_t n_blocks[RG_MAX_GROUPS];
+    int max_seq_len;
+} rg_runner_sizes;
+/* A runner of these sizes, on a rank other than 0: it computes its part of batches, and has no outputs. */
+rg_runner *rg_model_runner_follow(const rg_model *m, const rg_runner_options *o, const rg_runner_sizes *sizes,
+                                  rg_error *err);
 
 /* The model is borrowed.  NULL and *err if the state does not fit a single sequence, or no memory. */
 rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err);

@@ -52,7 +52,7 @@ static bool fill_matrix(rg_placed *p, const rg_weight *w, float deviation, int64
             x[k] = deviation * rg_rng_normal(rng);
         f->encode(x, w->cols / f->block_len, row);
         for (int64_t to = r; to < n_rows; to += distinct)
-            p->owner->weight_put(p, to / w->rows, to % w->rows, row);
+            rg_weights_put_row(p, w, to, row);
     }
     bool ok = x && row;
     rg_free(x);
@@ -72,13 +72,14 @@ bool rg_weights_random(rg_weight_set *s, int i, const rg_config *c, rg_error *er
     if (!rg_format_of(w->type)->encode)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: random weights cannot be of type %s", w->name,
                        rg_format_of(w->type)->name);
-    const rg_placing what = rg_weights_placing(w, w->type, w->n_mats);
+    const rg_weight *own = w->part ? &w->part->here : w;
+    const rg_placing what = rg_weights_placing(own, w->type, own->n_mats);
     s->placed[i] = s->backend->weight_new(s->backend, &what, err);
     if (!s->placed[i])
         return false;
     if (!fill_matrix(s->placed[i], w, embeds ? 4.0f : 1.0f / sqrtf((float)w->cols), embeds ? w->rows : DISTINCT_ROWS,
                      &rng))
         return rg_fail_memory(err, (size_t)w->cols * sizeof(float));
-    w->placed = s->placed[i];
+    rg_weights_set_placed(s, i);
     return true;
 }

@@ -3,6 +3,7 @@
  * Everything is sized when it is made, by measuring the largest step: a step allocates nothing. */
 #include "base/mem.h"
 #include "model/model.h"
+#include "model/rank_calls.h"
 
 typedef struct model_runner {
     rg_runner base; /* first */
@@ -11,6 +12,7 @@ typedef struct model_runner {
     rg_pool *pool;
     rg_lane *lane;
     const rg_reader *reader; /* around the lane's, or it */
+    int number;              /* by which other ranks know it; 0: there are none, or this is not rank 0 */
 } model_runner;
 
 /* Below so many operations and bytes a second thread costs more in barriers than it brings. */
@@ -48,8 +50,37 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
                           .n_threads = is_small(r, batch) ? 1 : r->o.n_threads,
                           .state = rg_store_memory(r->base.store),
                           .sink = sink };
+    if (r->number) {
+        rg_ranks_lock(r->m->ranks);
+        rg_ranks_step(r->m->ranks, r->number, r->base.spec, batch, (int)r->m->config.dim);
+    }
     r->lane->backend->submit(r->lane, &one);
     r->lane->backend->wait(r->lane);
+    if (r->number)
+        rg_ranks_unlock(r->m->ranks);
+}
+
+static void tell_store(void *arg, const rg_store_call *c)
+{
+    const model_runner *r = arg;
+
+    rg_ranks_store(r->m->ranks, r->number, r->base.spec, c);
+}
+
+/* Rank 0: the others make a runner of these sizes as well. */
+static bool tell_runner(model_runner *r, const rg_runner_sizes *sizes, rg_error *err)
+{
+    if (!r->m->ranks)
+        return true;
+    if (r->reader != r->lane->reader)
+        return rg_fail(err, RG_E_UNSUPPORTED, "values inside a model are not looked at where ranks share it: leave out "
+                       "--ranks");
+    if (r->o.n_nodes > 1)
+        return rg_fail(err, RG_E_UNSUPPORTED, "--numa-copies does not go with --ranks: each rank has its part of the "
+                       "weights on its own node");
+    r->number = rg_ranks_runner(r->m->ranks, r->m, &r->o, sizes);
+    rg_store_tell(r->base.store, tell_store, r);
+    return rg_ranks_answer(r->m->ranks, err);
 }
 
 /* ---- sizes ---- */
@@ -178,6 +209,8 @@ static int max_of(int a, int b)
 static void add_matrix(rg_reader_sizes *s, const rg_weight *w)
 {
     s->max_cols = max_of(s->max_cols, max_of((int)w->cols, (int)w->rows));
+    if (w->part && w->part->here.placed && w->part->here.placed->is_folded)
+        s->max_folded = max_of(s->max_folded, (int)w->part->here.cols);
     if (w->placed && w->placed->is_folded)
         s->max_folded = max_of(s->max_folded, (int)w->cols);
 }
@@ -212,10 +245,12 @@ rg_reader_sizes rg_model_reader_sizes(const rg_model *m, const rg_runner_options
     return s;
 }
 
-rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err)
+/* given: the sizes that rank 0 has found; NULL: this is it. */
+static rg_runner *make_runner(const rg_model *m, const rg_runner_options *o, const rg_runner_sizes *given,
+                              rg_error *err)
 {
     model_runner *r = rg_zalloc(sizeof *r);
-    int32_t n_blocks[RG_MAX_GROUPS] = { 0 };
+    rg_runner_sizes sizes = { 0 };
 
     if (!r)
         return rg_fail_memory(err, sizeof *r), NULL;
@@ -230,10 +265,15 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
                            .diffusion = m->config.diffusion,
                            .spec = &m->state,
                            .step = step };
-    if (!measure_activations(r, err) || !size_groups(r, n_blocks, err))
+    if (!measure_activations(r, err) || (!given && !size_groups(r, sizes.n_blocks, err)))
         goto fail;
+    if (given) {
+        sizes = *given;
+        r->base.max_seq_len = given->max_seq_len;
+    }
+    sizes.max_seq_len = r->base.max_seq_len;
     rg_step_facts_find(&r->base.facts, m);
-    r->base.store = rg_store_new(&m->state, n_blocks, o->backend, err);
+    r->base.store = rg_store_new(&m->state, sizes.n_blocks, o->backend, err);
     if (!r->base.store)
         goto fail;
     r->pool = o->pool ? o->pool : rg_pool_new(o->n_threads, err);
@@ -248,11 +288,24 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
         rg_pool_pin(r->pool);
     if (o->wrap)
         r->reader = o->wrap(o->wrap_arg, r->reader);
+    if (!given && !tell_runner(r, &sizes, err))
+        goto fail;
     return &r->base;
 
 fail:
     rg_model_runner_free(&r->base);
     return NULL;
+}
+
+rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err)
+{
+    return make_runner(m, o, NULL, err);
+}
+
+rg_runner *rg_model_runner_follow(const rg_model *m, const rg_runner_options *o, const rg_runner_sizes *sizes,
+                                  rg_error *err)
+{
+    return make_runner(m, o, sizes, err);
 }
 
 void rg_model_runner_free(rg_runner *self)
@@ -261,6 +314,8 @@ void rg_model_runner_free(rg_runner *self)
 
     if (!r)
         return;
+    if (r->number)
+        rg_ranks_runner_free(r->m->ranks, r->number);
     r->o.backend->close(r->lane);
     if (!r->o.pool)
         rg_pool_free(r->pool);

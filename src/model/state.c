@@ -170,7 +170,21 @@ struct rg_store {
     const rg_backend *backend;
     rg_state_memory *memory;
     int32_t n_blocks[RG_MAX_GROUPS];
+    void (*tell)(void *arg, const rg_store_call *c); /* NULL: nobody */
+    void *tell_arg;
 };
+
+void rg_store_tell(rg_store *s, void (*tell)(void *arg, const rg_store_call *c), void *arg)
+{
+    s->tell = tell;
+    s->tell_arg = arg;
+}
+
+static void tell(const rg_store *s, const rg_store_call *c)
+{
+    if (s->tell)
+        s->tell(s->tell_arg, c);
+}
 
 /* What of the layers lies in blocks.  A layer that shares another's K/V keeps none. */
 static void list_kept(const rg_state_spec *spec, rg_kv *kv, rg_buffer *buffer, rg_state_shape *shape)
@@ -202,16 +216,17 @@ static bool check_blocks(const rg_state_spec *spec, const int32_t n_blocks[], rg
 
 static rg_state_memory *memory_new(const rg_store *s, rg_error *err)
 {
-    const size_t n = (size_t)s->spec.n_layers;
+    const rg_state_spec *spec = s->spec.here ? s->spec.here : &s->spec;
+    const size_t n = (size_t)spec->n_layers;
     rg_kv *kv = rg_array(n, sizeof *kv);
     rg_buffer *buffer = rg_array(n, RG_MAX_BUFFERS * sizeof *buffer);
     rg_state_shape shape = { .n_groups = s->spec.n_groups };
     rg_state_memory *m = NULL;
 
     if (kv && buffer) {
-        list_kept(&s->spec, kv, buffer, &shape);
+        list_kept(spec, kv, buffer, &shape);
         for (int g = 0; g < shape.n_groups; g++) {
-            shape.block_bytes[g] = s->spec.group[g].block_bytes;
+            shape.block_bytes[g] = spec->group[g].block_bytes;
             shape.n_blocks[g] = s->n_blocks[g];
         }
         m = s->backend->state_new(s->backend, &shape, err);
@@ -270,24 +285,28 @@ void rg_store_copy(rg_store *s, int group, int32_t from, int32_t to)
     RG_ASSERT(from != to);
     check(s, group, from);
     check(s, group, to);
+    tell(s, &(rg_store_call){ .verb = RG_STORE_COPY, .group = group, .block = from, .to_block = to });
     s->backend->state_copy(s->memory, group, from, to);
 }
 
 void rg_store_save(const rg_store *s, int group, int32_t block, void *to)
 {
     check(s, group, block);
+    tell(s, &(rg_store_call){ .verb = RG_STORE_SAVE, .group = group, .block = block, .save = to });
     s->backend->state_save(s->memory, group, block, to);
 }
 
 void rg_store_load(rg_store *s, int group, int32_t block, const void *from)
 {
     check(s, group, block);
+    tell(s, &(rg_store_call){ .verb = RG_STORE_LOAD, .group = group, .block = block, .load = from });
     s->backend->state_load(s->memory, group, block, from);
 }
 
 void rg_store_fill(rg_store *s, int group, int32_t block, int byte)
 {
     check(s, group, block);
+    tell(s, &(rg_store_call){ .verb = RG_STORE_FILL, .group = group, .block = block, .to = byte });
     s->backend->state_fill(s->memory, group, block, byte);
 }
 
@@ -307,10 +326,13 @@ void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t
     check(s, group, to_block);
     RG_ASSERT(from >= 0 && from < RG_BLOCK && to >= 0 && to < RG_BLOCK);
     RG_ASSERT(s->spec.group[group].per == RG_PER_POSITION);
+    tell(s, &(rg_store_call){ .verb = RG_STORE_MOVE, .group = group, .block = from_block, .from = from,
+                              .to_block = to_block, .to = to });
     s->backend->state_move(s->memory, group, from_block, from, to_block, to);
 }
 
 void rg_store_close_block(rg_store *s, const int32_t *const tables[RG_MAX_GROUPS], int32_t block)
 {
+    tell(s, &(rg_store_call){ .verb = RG_STORE_CLOSE, .tables = tables, .block = block });
     s->backend->state_close(s->memory, tables, block);
 }

@@ -38,6 +38,9 @@ typedef struct rg_state_spec {
     rg_group group[RG_MAX_GROUPS];
     int n_layers;
     const rg_keep *keep; /* [n_layers] */
+    /* Where ranks share the state: what this one keeps of it, in the same groups; a block of the whole has room for the
+     * blocks of all ranks, one after the other, each in an equal part.  NULL: all of it. */
+    const struct rg_state_spec *here;
     int max_draft;       /* draft rows of a span that state per sequence has room for */
     int sees;            /* what is kept of a position is final once its block of so many is (batch.h); 0: once it is */
 } rg_state_spec;
@@ -59,6 +62,22 @@ uint64_t rg_state_bytes_per_position(const rg_state_spec *spec);
 uint64_t rg_state_bytes_per_sequence(const rg_state_spec *spec);
 
 typedef struct rg_store rg_store;
+
+/* One change of a store, for the stores of other ranks. */
+typedef enum rg_store_verb {
+    RG_STORE_COPY, RG_STORE_SAVE, RG_STORE_LOAD, RG_STORE_FILL, RG_STORE_MOVE, RG_STORE_CLOSE
+} rg_store_verb;
+
+typedef struct rg_store_call {
+    rg_store_verb verb;
+    int32_t group, block, to_block, from, to; /* of fill, `to` is the byte */
+    void *save;                     /* of the whole block */
+    const void *load;
+    const int32_t *const *tables;   /* of close */
+} rg_store_call;
+
+/* What is done to the store is told as well, before it is done here. */
+void rg_store_tell(rg_store *s, void (*tell)(void *arg, const rg_store_call *c), void *arg);
 
 /* A store of so many blocks per group, in the back end's memory. */
 rg_store *rg_store_new(const rg_state_spec *spec, const int32_t n_blocks[], const rg_backend *backend, rg_error *err);

@@ -25,7 +25,7 @@ static void set_shape(rg_weight *w, const rg_weight_spec *spec, const rg_config 
     w->n_mats = n == 3 ? spec->shape[0](c, layer) : 1;
     w->rows = n >= 2 ? spec->shape[n - 2](c, layer) : 1;
     w->cols = spec->shape[n - 1](c, layer);
-    w->split = spec->split;
+    w->split = (rg_split)spec->split;
 }
 
 /* True if each side fits in an int and the whole can be counted in bytes. */
@@ -217,6 +217,22 @@ typedef struct row_range {
     int64_t first, n, to;
 } row_range;
 
+void rg_weights_put_row(rg_placed *p, const rg_weight *w, int64_t at, const uint8_t *row)
+{
+    const rg_format *fmt = rg_format_of(w->type);
+    const rg_weight_part *part = p->n_mats == w->n_mats && p->rows == w->rows && p->cols == w->cols ? NULL : w->part;
+    int64_t mat = at / w->rows, r = at % w->rows;
+
+    if (part && part->split == RG_CUT_MATS)
+        mat -= part->first;
+    else if (part && part->split == RG_CUT_ROWS)
+        r -= part->first;
+    else if (part)
+        row += part->first / fmt->block_len * fmt->block_bytes;
+    if (mat >= 0 && mat < p->n_mats && r >= 0 && r < p->rows)
+        p->owner->weight_put(p, mat, r, row);
+}
+
 /* Put rows from values in f32, encoded again as the weight's type.  Exact, since that is the source's type or f32. */
 static bool put_values(rg_placed *p, const rg_weight *w, const float *values, row_range r, rg_error *err)
 {
@@ -228,21 +244,43 @@ static bool put_values(rg_placed *p, const rg_weight *w, const float *values, ro
         return rg_fail_memory(err, (size_t)w->cols * 4);
     for (int64_t i = 0; i < r.n; i++) {
         fmt->encode(values + (r.first + i) * w->cols, w->cols / fmt->block_len, row);
-        p->owner->weight_put(p, (r.to + i) / w->rows, (r.to + i) % w->rows, row);
+        rg_weights_put_row(p, w, r.to + i, row);
     }
     rg_free(row);
     return true;
 }
 
+/* The order of columns of a matrix, if it is here. */
+static void put_order(rg_placed *p, const rg_weight *w, int64_t mat, const int32_t *order)
+{
+    if (w->part && w->part->split == RG_CUT_MATS && p->n_mats != w->n_mats)
+        mat -= w->part->first;
+    if (mat >= 0 && mat < p->n_mats)
+        p->owner->weight_order(p, mat, order);
+}
+
+/* True if none of m rows, from the one at `at` on, is this rank's. */
+static bool is_elsewhere(const rg_weight *w, int64_t at, int64_t m)
+{
+    const rg_weight_part *part = w->part;
+    const int64_t each = part && part->split == RG_CUT_MATS ? w->rows : 1;
+
+    if (!part || part->split == RG_CUT_COLS || (part->split == RG_CUT_ROWS && w->n_mats > 1))
+        return false;
+    return at + m <= part->first * each || at >= (part->first + part->n) * each;
+}
+
 /* Put rows of one tensor, a few megabytes at a time. */
-static bool put_rows(rg_placed *p, const rg_origin *s, const rg_tensor *t, row_range range, rg_error *err)
+static bool put_rows(rg_placed *p, const rg_origin *s, const rg_tensor *t, const rg_weight *w, row_range range,
+                     rg_error *err)
 {
     uint64_t bytes = 0;
     int64_t n = range.n, at_once;
+    bool ordered = false;
 
-    if (!rg_row_bytes(t->type, p->cols, &bytes) || !bytes)
+    if (!rg_row_bytes(t->type, w->cols, &bytes) || !bytes)
         return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no multiple of a block", t->name,
-                       (long long)p->cols);
+                       (long long)w->cols);
     at_once = (4 << 20) / (int64_t)bytes + 1;
     at_once = at_once < n ? at_once : n;
     uint8_t *buf = rg_alloc_tail(0, (size_t)at_once, bytes);
@@ -250,16 +288,18 @@ static bool put_rows(rg_placed *p, const rg_origin *s, const rg_tensor *t, row_r
         return rg_fail_memory(err, (size_t)at_once * bytes);
     for (int64_t i = 0; i < n; i += at_once) {
         int64_t m = n - i < at_once ? n - i : at_once;
+        if (is_elsewhere(w, range.to + i, m))
+            continue;
         if (!rg_origin_rows(s, t, range.first + i, m, buf, err)) {
             rg_free(buf);
             return false;
         }
-        if (i == 0 && t->order)
-            for (int64_t mat = range.to / p->rows; mat <= (range.to + n - 1) / p->rows; mat++)
-                p->owner->weight_order(p, mat, t->order);
+        if (t->order && !ordered)
+            for (int64_t mat = range.to / w->rows; mat <= (range.to + n - 1) / w->rows; mat++)
+                put_order(p, w, mat, t->order);
+        ordered = true;
         for (int64_t r = 0; r < m; r++)
-            p->owner->weight_put(p, (range.to + i + r) / p->rows, (range.to + i + r) % p->rows,
-                                 buf + (uint64_t)r * bytes);
+            rg_weights_put_row(p, w, range.to + i + r, buf + (uint64_t)r * bytes);
     }
     rg_free(buf);
     return true;
@@ -294,7 +334,7 @@ static bool put_mats(rg_placed *p, rg_origin *s, const rg_weight *w, int64_t mat
     for (int64_t e = 0; e < (s->experts ? n : 1); e++) {
         const rg_tensor *t = tensor_of(s, w, mat + e, err);
         row_range one = s->experts ? (row_range){ 0, w->rows, e * w->rows } : range;
-        if (!t || !put_rows(p, s, t, one, err))
+        if (!t || !put_rows(p, s, t, w, one, err))
             return false;
     }
     return true;
@@ -402,6 +442,15 @@ bool rg_weights_place_vector(rg_weight_set *s, int i, rg_error *err)
     return w->placed_vec;
 }
 
+/* Weight i, or what this rank has of it, is what was placed. */
+void rg_weights_set_placed(rg_weight_set *s, int i)
+{
+    if (s->all[i].part)
+        s->parts[i].here.placed = s->placed[i];
+    else
+        s->all[i].placed = s->placed[i];
+}
+
 static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     rg_weight *w = &set->all[i];
@@ -415,11 +464,12 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
         w->vec = rg_origin_vector(&s, n_values(w), err);
         return w->vec && rg_weights_place_vector(set, i, err);
     }
-    rg_placed *p = set->placed[i] = place(set, w, w->n_mats, err); /* freed with the set */
+    const rg_weight *own = w->part ? &w->part->here : w;
+    rg_placed *p = set->placed[i] = place(set, own, own->n_mats, err); /* freed with the set */
     if (!p || !put_mats(p, &s, w, 0, w->n_mats, err) || (w->wide && !check_numbers(p, w, err)))
         return false;
     p->owner->weight_end(p);
-    w->placed = p;
+    rg_weights_set_placed(set, i);
     return true;
 }
 
@@ -677,6 +727,7 @@ void rg_weights_fini(rg_weight_set *s)
         rg_free(s->spec);
         rg_free(s->layer);
         rg_free(s->settled);
+        rg_free(s->parts);
         rg_free(s->names);
     }
     rg_free(s->all);

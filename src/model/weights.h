@@ -21,6 +21,7 @@ typedef struct rg_weight_set {
     uint64_t n_parameters, bytes, stored_bytes; /* bytes: resident once bound; stored: as in the checkpoint */
     int n_orders;              /* numbers of orders of columns that weights have */
     bool headless;             /* the checkpoint has no head, and does not say that it is tied to the embedding */
+    rg_weight_part *parts;     /* one per weight, of which ranks have parts; NULL: there are no ranks */
     bool is_borrowed;          /* of another set (rg_weights_borrow), whose are the names and what is not in `placed` */
     bool experts_apart;        /* experts are not bound: they stay in a file, as pages of: */
     rg_paged *paged;           /* the back end's; NULL: nothing is paged */
@@ -64,6 +65,11 @@ void rg_weights_replace(rg_weight_set *s, int i, rg_placed *with);
 /* Weight i is a vector whose values (vec) are new: give them to a back end that cannot read them there.  Cannot fail
  * where it was given them before. */
 bool rg_weights_place_vector(rg_weight_set *s, int i, rg_error *err);
+/* Put a row as w has it (all rows of its matrices are counted through) into p: all of it, or what this rank has of it,
+ * columns being cut between whole blocks. */
+void rg_weights_put_row(rg_placed *p, const rg_weight *w, int64_t at, const uint8_t *row);
+/* Weight i is placed: give that to it, or to this rank's part of it. */
+void rg_weights_set_placed(rg_weight_set *s, int i);
 /* True if weight i holds experts, and they are apart. */
 bool rg_weights_is_apart(const rg_weight_set *s, int i);
 /* All are bound: count the bytes that they take. */

@@ -44,6 +44,8 @@ typedef struct rg_kv {
     bool latent;  /* n_heads is 1 */
     int open_group; /* of q4: where the open part lies; group and offset are the closed part's */
     size_t open_offset;
+    const struct rg_kv *here; /* what this rank keeps of it, heads from first_here on; NULL: all of it */
+    int first_here;
 } rg_kv;
 
 enum { RG_KV_RUN = 32 }; /* values under one scale */

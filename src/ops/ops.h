@@ -38,6 +38,9 @@ typedef struct rg_delta {
     float scale;
 } rg_delta;
 
+/* How ranks share a weight: runs of rows, of columns, or of its matrices. */
+typedef enum rg_split { RG_CUT_NONE, RG_CUT_ROWS, RG_CUT_COLS, RG_CUT_MATS } rg_split;
+
 /* A weight: declared from the config, then bound: placed by a back end.  Counting stops at declared. */
 typedef struct rg_weight {
     const char *name; /* as in the checkpoint, for messages */
@@ -46,12 +49,21 @@ typedef struct rg_weight {
     const rg_placed *placed;    /* a matrix, bound; else NULL */
     const float *vec;           /* a vector or small table in f32, bound; else NULL */
     const rg_placed *placed_vec; /* its copy in a back end that does not read the host's memory; else NULL */
-    int split;                  /* 0 none, 1 rows, 2 columns over ranks */
+    rg_split split;             /* how ranks share it, where they do */
+    const struct rg_weight_part *part; /* what this rank has of it; NULL: all of it */
     float threshold;            /* values of an input of this magnitude or less count as 0 in a product; 0: all count */
     int order;                  /* of its columns, by number: equal ones are of equal orders; 0: they are in order */
     bool wide;                  /* columns that meet zeros are skipped: a wish of the placing (placed.h) */
     const rg_delta *deltas;     /* of a matrix, by the number of the adapter; NULL: no adapter changes it */
 } rg_weight;
+
+/* A rank's part of a weight: of `units` equal runs of what split names, those of the rank (rg_rank_first). */
+typedef struct rg_weight_part {
+    rg_split split;
+    int64_t units;
+    int64_t first, n; /* rows, columns or matrices */
+    rg_weight here;   /* these as a weight by itself */
+} rg_weight_part;
 
 /* What one piece of state belongs to: its sequence as a whole, or each of its positions. */
 typedef enum rg_per { RG_PER_SEQUENCE, RG_PER_POSITION } rg_per;
@@ -139,6 +151,7 @@ typedef struct rg_routing {
     int n_groups, n_groups_used; /* group-limited: experts of the best groups alone; 0: off */
     bool groups_by_two;   /* a group counts as the sum of its best two experts; else as its best one */
     bool weigh_input;     /* rg_moe: the weights multiply the experts' input, not their output */
+    int first_here, n_here; /* rg_moe has matrices of these experts, and leaves out the others; n_here 0: of all */
 } rg_routing;
 
 /* The experts' weights, stacked; biases are [n_experts, rows].  What is left out is not there. */
@@ -211,7 +224,7 @@ typedef struct rg_op {
 
 /* Gets a row of an activation, [cols]: x is valid during the call. */
 typedef void rg_take_row(void *arg, int row, const float *x);
-/* Writes a row of an activation, [cols]. */
+/* Writes a row of an activation, [cols].  Where the back end reads the host's memory, x holds the row as it stands. */
 typedef void rg_give_row(void *arg, int row, float *x);
 
 /* A reader of the seam.  run is called by every thread of the step with the same ops in the same order, and returns

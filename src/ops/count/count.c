@@ -387,6 +387,7 @@ static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
     if (counter->each)
         counter->each(counter->arg, &c);
     counter->n_ops++;
+    f->n_known = f->n_acts;
 }
 
 void rg_counter_init(rg_counter *c, rg_counted *list, int list_room)

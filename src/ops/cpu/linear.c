@@ -471,9 +471,9 @@ void rg_cpu_embed(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
     for (int row; (row = rg_chunk_next(f, y->rows)) >= 0;) {
         float *to = rg_act_row(f, y, row);
-        const int32_t token = b->token[row];
+        const int32_t token = b->token[row] - (int32_t)op->y;
 
-        if (token == -1 && b->given && op->n) {
+        if (b->token[row] == -1 && b->given && op->n) {
             memcpy(to, b->given[row], (size_t)y->cols * sizeof(float));
             continue;
         }

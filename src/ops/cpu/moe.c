@@ -184,6 +184,14 @@ static int expert_of(const pass *p, int pair)
     return e;
 }
 
+/* False: the expert is another rank's. */
+static bool is_own(const pass *p, int expert)
+{
+    const rg_routing *g = p->op->routing;
+
+    return !g->n_here || (expert >= g->first_here && expert < g->first_here + g->n_here);
+}
+
 /* One thread: the pairs sorted by expert, rows rising within each. */
 static void sort_pairs(const pass *p)
 {
@@ -195,7 +203,7 @@ static void sort_pairs(const pass *p)
         m->start[expert_of(p, i) + 1]++;
     *m->n_active = 0;
     for (int e = 0; e < n; e++) {
-        if (m->start[e + 1])
+        if (m->start[e + 1] && is_own(p, e))
             m->active[(*m->n_active)++] = e;
         m->start[e + 1] += m->start[e];
     }
@@ -328,10 +336,16 @@ static void next_group(const pass *p)
     while (*m->to < *m->n_held && each_is(p, m->active[*m->to], rg_paged_is_ready));
 }
 
-/* True if it is computed now: it is in memory, or in the group. */
+/* True if it is computed now: it is in memory, or in the group, and this rank has it. */
 static bool is_here(const pass *p, int expert)
 {
-    return !paged_of(p) || p->r->moe.panels[3 * expert];
+    return is_own(p, expert) && (!paged_of(p) || p->r->moe.panels[3 * expert]);
+}
+
+/* The number of an expert among the matrices that are here. */
+static int mat_of(const pass *p, int expert)
+{
+    return expert - p->op->routing->first_here;
 }
 
 /* ---- their products ---------------------------------------------------------------------------------------------- */
@@ -348,7 +362,7 @@ static const int32_t *order_of(const pass *p, int k, int expert)
 {
     const rg_packed *w = rg_packed_of(p->op->w[k]->placed);
 
-    return rg_order_behind(w, w->paged ? p->r->moe.panels[3 * expert + k] : rg_panel_at(w, expert, 0));
+    return rg_order_behind(w, w->paged ? p->r->moe.panels[3 * expert + k] : rg_panel_at(w, mat_of(p, expert), 0));
 }
 
 /* True if matrix k reads x otherwise than the one before it: its input then lies where outputs come to lie. */
@@ -416,6 +430,8 @@ static void gather_rows(const pass *p)
     for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;) {
         size_t row = (size_t)(p->first + m->pair_of[slot] / p->op->routing->n_used);
 
+        if (!is_own(p, expert_of(p, m->pair_of[slot])))
+            continue;
         if (p->op->routing->weigh_input) {
             gather_weighed(p, slot, from.x + row * from.ldx, x->cols);
             continue;
@@ -460,7 +476,7 @@ static void each_expert(const pass *p, int64_t rows, void (*compute)(const pass 
 static void multiply(const pass *p, int k, block b, rg_operand x, float *tile)
 {
     const rg_packed *w = rg_packed_of(p->op->w[k]->placed);
-    const uint8_t *panels = w->paged ? p->r->moe.panels[3 * b.expert + k] : rg_panel_at(w, b.expert, 0);
+    const uint8_t *panels = w->paged ? p->r->moe.panels[3 * b.expert + k] : rg_panel_at(w, mat_of(p, b.expert), 0);
     const int ld = b.n_panels * RG_PANEL, at = b.panel * RG_PANEL, n = rg_min(ld, (int)w->placed.rows - at);
 
     x.n_blocks = (int)w->placed.cols / 32;
@@ -542,8 +558,9 @@ static void add_experts(const pass *p)
         if (!p->op->accumulate)
             memset(to, 0, (size_t)y->cols * sizeof *to);
         for (int pair = i * used; pair < (i + 1) * used; pair++)
-            p->r->cpu->axpy(to, p->op->routing->weigh_input ? 1.0f : weight_of(p, pair),
-                            m->y + (size_t)m->slot_of[pair] * m->ld, y->cols);
+            if (is_own(p, expert_of(p, pair)))
+                p->r->cpu->axpy(to, p->op->routing->weigh_input ? 1.0f : weight_of(p, pair),
+                                m->y + (size_t)m->slot_of[pair] * m->ld, y->cols);
     }
     rg_fwd_barrier(p->f);
 }
