@@ -153,6 +153,30 @@ static void heads_are_trained_and_draft(void **state)
     command_refuses("train " MODEL " --data " DATA " -o nowhere --medusa 2 --lora 4", 2, "--medusa");
 }
 
+/* The network that lies beside tales-7m: ids are kept, and texts with it are those without. */
+static void the_shipped_network_drafts(void **state)
+{
+    static const char *const drafters[] = { "none", "eagle:" RG_SOURCE_DIR "/models/tales-7m/eagle3" };
+    char args[1200], text[2][600] = { "" };
+    json_t *j = NULL;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        json_decref(j);
+        snprintf(args, sizeof args,
+                 "run " RG_SOURCE_DIR
+                 "/models/tales-7m -p \"Once upon a time\" -n 48 --temperature 0 --json --quiet --draft %s",
+                 drafters[i]);
+        j = command_json(args);
+        snprintf(text[i], sizeof text[i], "%s", json_string_value(json_object_get(j, "text")));
+    }
+    assert_string_equal(text[0], text[1]);
+    const json_t *draft = json_object_get(j, "draft");
+    assert_true(json_integer_value(json_object_get(draft, "steps")) < 32);
+    assert_true(json_integer_value(json_object_get(draft, "accepted")) >= 16);
+    json_decref(j);
+}
+
 /* Networks for a model of three layers or more, new ones and a model's own module: texts with them are those without. */
 static void networks_are_trained_and_draft(void **state)
 {
@@ -220,6 +244,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_student_learns),
         cmocka_unit_test(heads_are_trained_and_draft),
         cmocka_unit_test(networks_are_trained_and_draft),
+        cmocka_unit_test(the_shipped_network_drafts),
         cmocka_unit_test(what_cannot_be_trained_is_refused),
     };
 
