@@ -67,7 +67,7 @@ typedef struct family_result {
     int n_pieces;
     double accuracy, rate; /* of recall, at the best of the learning rates */
     double token_ms;
-    double seconds; /* of training */
+    double tokens_s; /* of training; NAN: no step was made in this run */
 } family_result;
 
 typedef struct family_job {

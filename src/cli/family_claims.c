@@ -16,10 +16,11 @@
 static const double RECALLS = 0.9;
 
 typedef enum claim_kind {
-    BITS,   /* a's bits per byte are at most `margin` of b's above them */
-    LEARNS, /* some model of a recalls */
-    FAILS,  /* none of a does, where some of b with no more state does */
-    RISES,  /* recall of a rises with its state or window */
+    BITS,    /* a's bits per byte are at most `margin` of b's above them */
+    LEARNS,  /* some model of a recalls */
+    FAILS,   /* none of a does, where some of b with no more state does */
+    RISES,   /* recall of a rises with its state or window */
+    QUICKER, /* an evaluation of a, which can give `margin` ids, takes less than as many tokens of b */
 } claim_kind;
 
 typedef struct claim {
@@ -49,6 +50,10 @@ static const claim claims[] = {
     { "Some full attention is better than none.", BITS, "lightning-full", "lightning", 0 },
     { "Diffusion's likelihood is behind that of models that continue texts.", BITS, "mha", "masked-diffusion", 0 },
     { "Diffusion by blocks is nearer to them.", BITS, "block-diffusion", "masked-diffusion", 0 },
+    { "Diffusion by blocks is faster, if several ids an evaluation are good enough.", QUICKER, "block-diffusion", "mha",
+      8 },
+    { "Diffusion of whole texts is faster, if several ids an evaluation are good enough.", QUICKER, "masked-diffusion",
+      "mha", 256 },
     { "Attention recalls.", LEARNS, "mha", NULL, 0 },
     { "S4 cannot recall.", FAILS, "s4d", "mamba", 0 },
     { "Mamba can recall.", LEARNS, "mamba", NULL, 0 },
@@ -175,11 +180,29 @@ static bool judge_rises(const family_study *s, const claim *c, verdict *v)
     return n > 1;
 }
 
+/* margin: ids that an evaluation can give. */
+static bool judge_quicker(const family_study *s, const claim *c, verdict *v)
+{
+    family_result a, b;
+
+    if (!text_result(s, c->a, &a) || !text_result(s, c->b, &b))
+        return false;
+    v->is = a.token_ms < c->margin * b.token_ms ? 1 : -1;
+    snprintf(
+        v->found, sizeof v->found,
+        "an evaluation of %s takes %.3f ms, a token of %s %.3f ms: it is faster from %.0f of %.0f ids an evaluation "
+        "on; how good they are then is not judged here",
+        c->a, a.token_ms, c->b, b.token_ms, floor(a.token_ms / b.token_ms) + 1, c->margin);
+    return true;
+}
+
 void family_claims(const family_study *s, family_tell *tell, void *arg)
 {
-    static bool (*const judge[])(const family_study *, const claim *, verdict *) = {
-        [BITS] = judge_bits, [LEARNS] = judge_learns, [FAILS] = judge_fails, [RISES] = judge_rises
-    };
+    static bool (*const judge[])(const family_study *, const claim *, verdict *) = { [BITS] = judge_bits,
+                                                                                     [LEARNS] = judge_learns,
+                                                                                     [FAILS] = judge_fails,
+                                                                                     [RISES] = judge_rises,
+                                                                                     [QUICKER] = judge_quicker };
     static const char *const words[] = { "not so", "not enough tokens to say", "so" };
 
     for (size_t i = 0; i < RG_LEN(claims); i++) {

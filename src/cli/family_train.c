@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/quantile.h"
 #include "ckpt/json.h"
 #include "cli/family.h"
 #include "cli/speed.h"
@@ -51,7 +52,7 @@ typedef struct learning {
     rg_objective objective;
     rg_feed *feed;
     rg_training *run;
-    double seconds;
+    double seconds, n_tokens; /* of the steps that were made now */
 } learning;
 
 bool family_folder(const family_job *j, const char *name, char *out, size_t room, rg_error *err)
@@ -180,6 +181,7 @@ static bool train_to(learning *l, int64_t last, rg_error *err)
         if (!ok)
             break;
         l->seconds += s.seconds;
+        l->n_tokens += (double)s.n_tokens;
         tell(l, &s);
         if (s.step == stable)
             ok = save(l, "stable.safetensors", err);
@@ -258,26 +260,47 @@ static void count_costs(const learning *l, family_result *r)
     r->position_bytes = (double)rg_state_bytes_per_position(&m->state);
     r->sequence_bytes = (double)rg_state_bytes_per_sequence(&m->state);
     r->tokens = rg_training_done(l->run) * l->s.micro * l->s.rows * l->s.length;
-    r->seconds = l->seconds;
+    r->tokens_s = l->seconds > 0 ? l->n_tokens / l->seconds : NAN;
 }
 
-/* Milliseconds of a token, decoded after a context; NAN where rows are not decoded one by one. */
+/* The usual evaluation of a diffusion model: of a whole text, or of a block after the context. */
+static bool time_evaluation(speed *s, int sees, double *seconds, rg_error *err)
+{
+    enum { ROUNDS = 33 };
+    double took[ROUNDS];
+    bool ok = true;
+
+    for (int i = 0; ok && i < ROUNDS; i++)
+        ok = sees == RG_SEES_ALL ? speed_prefill(s, CONTEXT, 0, &took[i], err)
+                                 : speed_prefill(s, sees, CONTEXT, &took[i], err);
+    if (ok)
+        *seconds = rg_quantile(took, ROUNDS, 0.5);
+    return ok;
+}
+
+/* Milliseconds of a token after a context, by one thread: such models are small, and others may use the machine.  Of a
+ * diffusion model those of an evaluation, which gives one token or more. */
 static bool time_token(const learning *l, family_result *r, rg_error *err)
 {
-    const tool_options o = { .common = l->job->common,
+    const int sees = rg_masters_model(l->masters)->config.sees;
+    cli_common common = *l->job->common;
+    const tool_options o = { .common = &common,
                              .model = l->folder,
                              .max_rows = SPEED_ROWS,
                              .max_seqs = 1,
-                             .max_seq_len = CONTEXT + STEPS + 2 };
+                             .max_seq_len = CONTEXT + STEPS + 2,
+                             .whole = sees != RG_CAUSAL };
     tool t = { 0 };
     speed s = { 0 };
     double all, step_s = NAN;
     bool ok;
 
-    r->token_ms = NAN;
-    if (rg_masters_model(l->masters)->config.sees != RG_CAUSAL)
-        return true;
-    ok = tool_open(&t, &o, err) && speed_init(&s, &t, err) && speed_decode(&s, 1, CONTEXT, STEPS, &all, &step_s, err);
+    common.threads = 1;
+    ok = tool_open(&t, &o, err) && speed_init(&s, &t, err);
+
+    if (ok)
+        ok = sees == RG_CAUSAL ? speed_decode(&s, 1, CONTEXT, STEPS, &all, &step_s, err)
+                               : time_evaluation(&s, sees, &step_s, err);
     speed_fini(&s);
     tool_close(&t);
     r->token_ms = 1e3 * step_s;
@@ -314,7 +337,7 @@ static bool write_result(const learning *l, const family_result *r, rg_error *er
     cli_json_float(out, "accuracy", r->accuracy);
     cli_json_float(out, "rate", r->rate);
     cli_json_float(out, "token_ms", r->token_ms);
-    cli_json_float(out, "seconds", r->seconds);
+    cli_json_float(out, "tokens_s", r->tokens_s);
     cli_json_open(out, "pieces", '[');
     for (int i = 0; i < r->n_pieces; i++)
         cli_json_float(out, NULL, r->piece[i]);
@@ -359,7 +382,7 @@ static bool read_result(const learning *l, family_result *r)
                               .accuracy = real_of(v, "accuracy"),
                               .rate = real_of(v, "rate"),
                               .token_ms = real_of(v, "token_ms"),
-                              .seconds = real_of(v, "seconds") };
+                              .tokens_s = real_of(v, "tokens_s") };
         for (size_t i = 0; i < json_array_size(pieces) && i < FAMILY_MOST_PIECES; i++)
             r->piece[r->n_pieces++] = json_number_value(json_array_get(pieces, i));
     }

@@ -15,7 +15,7 @@ extern const study study_family;
 
 enum {
     MODEL, SERIES, WIDTH, KNOB, LAYERS, PARAMETERS, TOKENS, BITS, RECALL, POSITION_BYTES, SEQUENCE_BYTES, TOKEN_MS,
-    RATE, SECONDS, N_COLUMNS
+    RATE, TOKENS_S, N_COLUMNS
 };
 enum { TEXT, ASKED, N_SERIES };
 static const char *const series_names[N_SERIES] = { "text", "recall" };
@@ -39,8 +39,8 @@ static const study_column columns[] = {
                    .digits = 3 },
     [RATE] = { "learning_rate", STUDY_REAL, .format = "%.6g", .json = "learning_rate", .head = "rate", .width = 6,
                .digits = 4 },
-    [SECONDS] = { "seconds", STUDY_REAL, .format = "%.6g", .json = "seconds", .head = "train", .width = 8, .digits = 0,
-                  .unit = " s" },
+    [TOKENS_S] = { "train_tokens_s", STUDY_REAL, .format = "%.6g", .json = "train_tokens_s", .head = "tokens/s",
+                   .width = 8, .digits = 0 },
 };
 
 static const rg_lines_page page = {
@@ -91,6 +91,8 @@ static bool cut_shipped(rg_error *err)
     size_t n;
     bool ok = true;
 
+    if (!cli_models_dir)
+        return rg_fail(err, RG_E_USAGE, "study family: the shipped text is not there: give --data and --held");
     snprintf(path, sizeof path, "%s/calibration.txt", cli_models_dir);
     char *text = rg_file_slurp(path, (size_t)1 << 28, &n, err);
     if (!text)
@@ -260,7 +262,7 @@ static bool measure(const study_run *run, const study_model *m, study_value *v, 
     v[SEQUENCE_BYTES].number = r.sequence_bytes;
     v[TOKEN_MS].number = r.token_ms;
     v[RATE].number = r.rate;
-    v[SECONDS].number = r.seconds;
+    v[TOKENS_S].number = r.tokens_s;
     return true;
 }
 

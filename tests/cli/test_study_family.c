@@ -123,8 +123,10 @@ static void all_members_are_of_one_size(void **state)
     const json_t *claims = json_object_get(v, "claims");
     size_t i;
     json_t *c;
-    assert_true(json_array_size(claims) == 19);
-    json_array_foreach(claims, i, c) assert_string_equal(text(c, "verdict"), "not enough tokens to say");
+    assert_true(json_array_size(claims) == 21);
+    json_array_foreach(claims, i, c)
+        if (!strstr(text(c, "sentence"), " faster")) /* that is measured, whatever was learnt */
+            assert_string_equal(text(c, "verdict"), "not enough tokens to say");
     json_decref(v);
 }
 
@@ -175,9 +177,9 @@ static void goes_on_where_it_stood(void **state)
         same_bits(dir, killed, i ? "masked-diffusion" : "mha");
         same_bits(dir, longer, i ? "masked-diffusion" : "mha");
     }
-    /* What is done is not done again: the time that training took is that of the run before. */
+    /* What is done is not done again: the speed of training is that of the run before. */
     json_t *again = study(dir, more);
-    assert_true(number(row_of(again, 0), "seconds") == number(row_of(whole, 0), "seconds"));
+    assert_true(number(row_of(again, 0), "train_tokens_s") == number(row_of(whole, 0), "train_tokens_s"));
     /* Another seed is another study. */
     snprintf(args, sizeof args, "study family -o %s %s %s --seed 3", dir, options, more);
     command_refuses(args, 1, "other settings");
