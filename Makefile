@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 BUILD := build
 
-.PHONY: all run test test-all check setup setup-test build clean install layers size sizes format bench kernels soak fuzz \
+.PHONY: all run test test-all check setup setup-test build clean install layers size sizes format bench kernels soak fuzz attack \
         test-release test-far test-clang test-asan test-tsan test-arm64 test-install
 
 all: setup build
@@ -49,7 +49,7 @@ check: layers size sizes format
 
 # Also what does not gate: every architecture, spelling and K/V type on every instruction set, and on the far back end.
 test-all: setup-test
-	@scripts/test check all far clang asan tsan arm64 install python
+	@scripts/test check all far clang asan tsan arm64 install python fuzz_shortly
 
 # The long ones.
 
@@ -70,6 +70,9 @@ soak: setup-test
 
 fuzz: setup-test
 	@scripts/test fuzz
+
+attack: setup-test
+	@scripts/test attack
 
 install: build
 	@cmake --build $(BUILD) -j $(JOBS) >/dev/null

@@ -1,5 +1,5 @@
-/* fuzz_grammar.c -- any bytes as a grammar of any kind (the first byte says which): refused cleanly, or followed for some
- * ids, each of which the mask allowed. */
+/* fuzz_grammar.c -- any bytes as a grammar of FUZZ_GRAMMAR's kind, or of any (the first byte says which): refused cleanly,
+ * or followed for some ids, each of which the mask allowed. */
 #include "fuzz.h"
 
 #include <math.h>
@@ -32,7 +32,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (!n)
         return 0;
     live = rg_mem_count().n_live;
-    rg_grammar_source source = { (rg_grammar_kind)(data[0] % 5), (const char *)data + 1, n - 1, NULL };
+#ifdef FUZZ_GRAMMAR
+    rg_grammar_source source = { FUZZ_GRAMMAR, (const char *)data, n, NULL };
+#else
+    rg_grammar_source source = { (rg_grammar_kind)(data[0] % 6), (const char *)data + 1, n - 1, NULL };
+#endif
     rg_grammar *g = rg_grammar_compile(v, &source, NULL);
     rg_grammar_state *s = g ? rg_grammar_start(g, NULL) : NULL;
     for (int step = 0; s && step < 24; step++) {

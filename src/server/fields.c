@@ -82,7 +82,7 @@ bool rg_one_of(const char *words, const char *s)
 {
     size_t n = strchr(s, '|') ? 0 : strlen(s);
 
-    for (const char *w = words; w; w = strchr(w, '|'), w += w != NULL)
+    for (const char *w = words, *bar; w; bar = strchr(w, '|'), w = bar ? bar + 1 : NULL)
         if (n && !strncmp(w, s, n) && (w[n] == '|' || !w[n]))
             return true;
     return false;

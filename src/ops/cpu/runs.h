@@ -49,9 +49,12 @@ ALWAYS_INLINE rg_product part_of(const rg_product *p, int i, int row, int n)
     q.next = i + 1 < p->n_panels ? q.panel + p->panel_bytes : p->next;
     q.n_panels = 1;
     q.m = p->m - row < n ? p->m - row : n;
-    q.x += p->x ? (size_t)row * p->ldx : 0;
-    q.q += p->q ? (size_t)row * p->ldx : 0;
-    q.h += p->h ? (size_t)row * p->ldx : 0;
+    if (p->x) /* one of them is there; C gives NULL + 0 no meaning */
+        q.x += (size_t)row * p->ldx;
+    if (p->q)
+        q.q += (size_t)row * p->ldx;
+    if (p->h)
+        q.h += (size_t)row * p->ldx;
     q.y += (size_t)row * p->ldy + 16 * (size_t)i;
     return q;
 }

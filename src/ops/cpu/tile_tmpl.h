@@ -234,7 +234,8 @@ static void add_piece(walk t, int m, chains (*c)[VECTORS])
             TILES(CASE_TILE)
         }
         t.x += (size_t)here * t.ldx;
-        t.y += t.y ? (size_t)here * t.ldy : 0;
+        if (t.y)
+            t.y += (size_t)here * t.ldy;
         c += here;
         t.soon += 64 * (size_t)t.n_soon;
     }
