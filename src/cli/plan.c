@@ -177,6 +177,7 @@ static bool open_machines(plan_job *j, rg_error *err)
                                    : cli_machine_here(m, &j->profile, j->here, &j->args.common, j->remeasure, err)))
             return false;
         rg_plan_machine_chips(m, j->chips);
+        m->chunk = j->chunk ? j->chunk : m->chunk;
         j->n_machines++;
         at += n + (at[n] == ',');
     }
@@ -212,14 +213,33 @@ static bool make_rows(plan_job *j, rg_error *err)
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
+/* Prompts that are computed together, at the first row. */
+static bool make_prefills(plan_job *j, rg_error *err)
+{
+    const rg_plan_row *r = &j->rows[0];
+
+    if (!j->prompts.given)
+        return true;
+    if (rg_plan_fills(j->model))
+        return rg_fail(err, RG_E_USAGE, "plan: --prefill-batch is for models that are drawn from id by id: prompts of "
+                       "this one have no steps of their own");
+    for (size_t i = 0; i < j->prompts.n; i++)
+        if (!rg_plan_prefill_of(&j->subject, r->machine, j->prompts.item[i], r->seq, r->machine->chunk,
+                                &j->prefills[j->n_prefills++], err))
+            return false;
+    return true;
+}
+
 static bool work(plan_job *j, rg_error *err)
 {
     const cli_ints_rule batch = { "plan", "--batch", 1, INT32_MAX, MAX_LIST };
     const cli_ints_rule seq = { "plan", "--seq", 1, INT32_MAX, MAX_LIST };
+    const cli_ints_rule prompts = { "plan", "--prefill-batch", 1, 1 << 16, PLAN_POINTS };
     const cli_ints_rule lengths = { "plan", "--lengths", 1, INT32_MAX, MAX_LIST };
 
     if (!cli_ints_settle(&j->batch, (const int32_t[]){ 1, 8, 64 }, 3, &batch, err) ||
         !cli_ints_settle(&j->seq, (const int32_t[]){ 1024 }, 1, &seq, err) ||
+        !cli_ints_settle(&j->prompts, (const int32_t[]){ 1 }, 1, &prompts, err) ||
         !cli_ints_settle(&j->lengths, (const int32_t[]){ 64, 128, 256, 1024 }, 4, &lengths, err) ||
         !plan_check_goal(j, err) || !open_subject(j, err) || !settle_filling(j, err) || !open_machines(j, err))
         return false;
@@ -240,7 +260,7 @@ static bool work(plan_job *j, rg_error *err)
         if (j->n_fills < 0)
             return false;
     }
-    return plan_give(j, err);
+    return make_prefills(j, err) && plan_give(j, err);
 }
 
 static void fini(plan_job *j)
@@ -255,6 +275,7 @@ static void fini(plan_job *j)
     cli_ints_fini(&j->batch);
     cli_ints_fini(&j->seq);
     cli_ints_fini(&j->lengths);
+    cli_ints_fini(&j->prompts);
 }
 
 static int run(int argc, char **argv)
@@ -281,6 +302,9 @@ static int run(int argc, char **argv)
         { "--draft-cost", CLI_FLOAT, &j.draft_cost, "0.1", "what if: of a draft step, of a step of the model", 0, 1 },
         { "--lengths", CLI_INTS, &j.lengths, "64,128,256,1024", "what if: lengths of answers in a batch" },
         { "--window", CLI_INT, &j.window, "1024", "what if: keys that a window layer sees", 1, 1 << 24 },
+        { "--prefill-batch", CLI_INTS, &j.prompts, "1,4,16", "also: prompts computed together, and their first token" },
+        { "--chunk", CLI_INT, &j.chunk, "N", "rows of a step of prefill at most (default: known machines: all)", 1,
+          1 << 24 },
         { "--for", CLI_STRING, &j.wanted, "WANTED",
           "backwards: latency=50ms,ttft=1s,words=1e9,memory=80e9,budget=16 to machines and formats that do it" },
         { "--prices", CLI_STRING, &j.prices, "h100=2.5", "--for: money an hour of a chip, for budget and order" },

@@ -47,6 +47,10 @@ typedef struct plan_job {
     rg_plan_fill fills[RG_PLAN_FILLS]; /* of a diffusion model */
     int n_fills;
     rg_plan_ranks ranks;
+    cli_ints prompts; /* --prefill-batch */
+    int32_t chunk;
+    rg_plan_prefill prefills[PLAN_POINTS];
+    int n_prefills;
     rg_svg_point points[PLAN_POINTS];
     int n_points;
     tool tool;

@@ -162,6 +162,23 @@ static void fills_json(cli_json *out, const plan_job *j)
     cli_json_close(out);
 }
 
+static void prefills_json(cli_json *out, const plan_job *j)
+{
+    cli_json_open(out, "prefill", '[');
+    for (int i = 0; i < j->n_prefills; i++) {
+        const rg_plan_prefill *p = &j->prefills[i];
+        cli_json_open(out, NULL, '{');
+        cli_json_int(out, "prompts", p->prompts);
+        cli_json_int(out, "steps", p->steps);
+        cli_json_float(out, "ttft_ms", 1e3 * p->ttft_s);
+        cli_json_float(out, "prompts_s", p->prompts_s);
+        cli_json_float(out, "activation_bytes", p->activation_bytes);
+        cli_json_text(out, "bound_by", rg_bound_names[p->bound_by]);
+        cli_json_close(out);
+    }
+    cli_json_close(out);
+}
+
 static bool print_json(const plan_job *j)
 {
     static const char *const methods[] = { "counted", "closed-form", "general" };
@@ -178,6 +195,8 @@ static bool print_json(const plan_job *j)
         row_json(out, j, i);
     cli_json_close(out);
     ops_json(out, j);
+    if (j->n_prefills)
+        prefills_json(out, j);
     if (j->n_fills)
         fills_json(out, j);
     plan_ranks_json(out, j);
@@ -234,7 +253,8 @@ bool plan_give(plan_job *j, rg_error *err)
                          .ops = j->show_ops ? &j->ops : NULL,
                          .what_if = j->what_if ? &j->changes : NULL,
                          .fills = j->fills,
-                         .n_fills = j->n_fills };
+                         .n_fills = j->n_fills,
+                         .prefills = j->prefills, .n_prefills = j->n_prefills };
     rg_buf b;
 
     if (j->csv) {

@@ -195,6 +195,22 @@ static void put_what_if(rg_buf *b, const rg_plan_report *r)
     }
 }
 
+/* First token against prompts at once. */
+static void put_prefills(rg_buf *b, const rg_plan_report *r)
+{
+    char ttft[32];
+
+    rg_buf_printf(b, "\nprompts of %lld computed together on %s\n%7s %8s %6s %11s %11s %14s %-8s\n",
+                  (long long)r->rows[0].seq, r->rows[0].machine->name, "prompts", "chunk", "steps", "first token",
+                  "prompts/s", "activations GB", "bound by");
+    for (int i = 0; i < r->n_prefills; i++) {
+        const rg_plan_prefill *p = &r->prefills[i];
+        rg_buf_printf(b, "%7lld %8lld %6lld %11s %11.4g %14.4g %-8s\n", (long long)p->prompts,
+                      (long long)(p->chunk ? p->chunk : p->prompts * r->rows[0].seq), (long long)p->steps,
+                      time_text(p->ttft_s, ttft), p->prompts_s, gb(p->activation_bytes), rg_bound_names[p->bound_by]);
+    }
+}
+
 /* Diffusion: evaluations x rows. */
 static void put_fills(rg_buf *b, const rg_plan_report *r)
 {
@@ -239,6 +255,8 @@ void rg_report_text(rg_buf *b, const rg_plan_report *r)
     }
     put_parts(b, r);
     put_printed(b, r);
+    if (r->n_prefills)
+        put_prefills(b, r);
     if (r->n_fills)
         put_fills(b, r);
     if (r->measured)

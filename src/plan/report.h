@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "plan/fill.h"
+#include "plan/prefill.h"
 #include "plan/what_if.h"
 
 /* Seconds that were measured at a row's point; 0: were not. */
@@ -21,6 +22,8 @@ typedef struct rg_plan_report {
     const rg_what_if *what_if;   /* likewise */
     const rg_plan_fill *fills;   /* [n_fills] of a diffusion model, at the first row */
     int n_fills;
+    const rg_plan_prefill *prefills; /* [n_prefills] at the first row's machine and positions */
+    int n_prefills;
 } rg_plan_report;
 
 void rg_report_text(rg_buf *b, const rg_plan_report *r);

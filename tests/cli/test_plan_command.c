@@ -366,6 +366,32 @@ static void diffusion_is_priced_by_evaluations(void **state)
     command_refuses("plan " RG_TEST_DATA "/llada --machine h100 --method closed-form", 2, "counted");
 }
 
+/* Prompts together: later for each, never fewer a second; in chunks: more steps, smaller activations, no less time. */
+static void prompts_together_and_in_chunks(void **state)
+{
+    (void)state;
+    json_t *whole = command_json("plan " SHAPE " --machine h100 --batch 1 --seq 128 --prefill-batch 1,2,16 --json");
+    json_t *cut = command_json("plan " SHAPE " --machine h100 --batch 1 --seq 128 --prefill-batch 1,2,16 --chunk 64 --json");
+    json_t *a = json_object_get(whole, "prefill"), *b = json_object_get(cut, "prefill");
+
+    is_about(number(json_array_get(a, 0), "ttft_ms"), number(row(whole, 0), "ttft_ms"));
+    is_about(number(json_array_get(b, 0), "ttft_ms"), number(row(cut, 0), "ttft_ms"));
+    for (size_t i = 0; i < 3; i++) {
+        json_t *x = json_array_get(a, i), *y = json_array_get(b, i);
+
+        assert_true(number(x, "steps") == 1 && number(y, "steps") == (i < 1 ? 2 : i < 2 ? 4 : 32));
+        assert_true(number(y, "ttft_ms") >= number(x, "ttft_ms"));
+        assert_true(number(y, "activation_bytes") < number(x, "activation_bytes"));
+        if (i)
+            assert_true(number(x, "ttft_ms") > number(json_array_get(a, i - 1), "ttft_ms") &&
+                        number(x, "prompts_s") > number(json_array_get(a, i - 1), "prompts_s"));
+    }
+    json_decref(whole);
+    json_decref(cut);
+    command_refuses("plan " SHAPE " --machine h100 --prefill-batch 65 --chunk 64", 2, "65 prompts");
+    command_refuses("plan " RG_TEST_DATA "/llada --machine h100 --prefill-batch 2", 2, "--prefill-batch");
+}
+
 #define WISH ",words=1e9,ttft=100ms --machine h100,a100,pi5 --top 40 --json"
 
 /* Backwards: every offer keeps what was asked for, the cheapest first, and a tighter wish has no cheaper offer. */
@@ -432,6 +458,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = { cmocka_unit_test(rows),
         cmocka_unit_test(diffusion_is_priced_by_evaluations),
         cmocka_unit_test(backwards),
+        cmocka_unit_test(prompts_together_and_in_chunks),
         cmocka_unit_test(printed_figures_are_told), cmocka_unit_test(state_is_told),
                                         cmocka_unit_test(goldens), cmocka_unit_test(machine),
                                         cmocka_unit_test(machine_anew), cmocka_unit_test(a_low_limit_is_corrected),
