@@ -62,6 +62,17 @@ static void send_all(int fd, const void *data, size_t n)
         data = (const char *)data + k;
 }
 
+/* False: nothing came for 20 s.  libFuzzer's own timer interrupts waits. */
+static bool wait_for(struct pollfd *p)
+{
+    int got;
+
+    do
+        got = poll(p, 1, 20000);
+    while (got < 0 && errno == EINTR);
+    return got == 1;
+}
+
 /* A server that has got all that there is ends within its timeouts. */
 static void read_answer(int fd)
 {
@@ -73,7 +84,7 @@ static void read_answer(int fd)
     int status = 0;
     ssize_t n = 0;
 
-    while (poll(&p, 1, 20000) == 1 && (n = recv(fd, buffer, sizeof buffer, 0)) > 0)
+    while (wait_for(&p) && (n = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0)
         for (ssize_t i = 0; i < n && n_head < sizeof head - 1; i++)
             head[n_head++] = buffer[i];
     if (n > 0 || !(p.revents & (POLLIN | POLLHUP | POLLERR)))
