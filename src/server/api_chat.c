@@ -20,6 +20,30 @@ static void write_logprobs(rg_buf *b, const rg_call *c, rg_choice *ch)
     rg_out_close(b, '}');
 }
 
+static bool is_custom(const rg_call *c, const rg_tool_call *t)
+{
+    return rg_call_kind(c, t)->says == RG_SAYS_INPUT;
+}
+
+/* A call of a custom tool, whole: its input is a text, of which a part of the arguments need not say a part. */
+static void write_custom_call(rg_buf *b, const rg_call *c, rg_choice *ch, int i, bool numbered)
+{
+    const rg_tool_call *t = &ch->answer.call[i];
+
+    rg_out_open(b, NULL, '{');
+    if (numbered)
+        rg_out_int(b, "index", i);
+    rg_out_text(b, "id", t->id);
+    rg_out_text(b, "type", "custom");
+    rg_out_open(b, "custom", '{');
+    rg_out_text(b, "name", t->name);
+    rg_tool_kind_write(b, rg_call_kind(c, t), rg_call_arguments(t), t->cut);
+    rg_out_close(b, '}');
+    rg_out_close(b, '}');
+    ch->sent_arguments = t->arguments.n;
+    ch->call_open = true;
+}
+
 /* A call whole, or, numbered, what of it was not sent yet. */
 static void write_call(rg_buf *b, rg_choice *ch, int i, bool numbered)
 {
@@ -42,12 +66,23 @@ static void write_call(rg_buf *b, rg_choice *ch, int i, bool numbered)
     ch->call_open = true;
 }
 
+/* Calls of which something can be written. */
+static int n_writable(const rg_call *c, const rg_choice *ch)
+{
+    int n = rg_choice_n_calls(c, ch);
+    const rg_tool_call *last = n ? &ch->answer.call[n - 1] : NULL;
+
+    return n - (last && is_custom(c, last) && !rg_call_is_over(ch, last));
+}
+
 static void write_calls(rg_buf *b, const rg_call *c, rg_choice *ch, bool numbered)
 {
     rg_out_open(b, "tool_calls", '[');
-    while (ch->sent_calls < rg_choice_n_calls(c, ch)) {
+    while (ch->sent_calls < n_writable(c, ch)) {
         const rg_tool_call *t = &ch->answer.call[ch->sent_calls];
-        if (!ch->call_open || t->arguments.n > ch->sent_arguments)
+        if (is_custom(c, t))
+            write_custom_call(b, c, ch, ch->sent_calls, numbered);
+        else if (!ch->call_open || t->arguments.n > ch->sent_arguments)
             write_call(b, ch, ch->sent_calls, numbered);
         if (!rg_call_is_over(ch, t))
             break;
@@ -61,7 +96,7 @@ static void write_calls(rg_buf *b, const rg_call *c, rg_choice *ch, bool numbere
 /* There is more of the calls than was sent. */
 static bool has_calls(const rg_call *c, const rg_choice *ch)
 {
-    int n = rg_choice_n_calls(c, ch);
+    int n = n_writable(c, ch);
 
     return n > ch->sent_calls + ch->call_open ||
            (n > ch->sent_calls && ch->answer.call[ch->sent_calls].arguments.n > ch->sent_arguments);

@@ -199,6 +199,7 @@ bool rg_finish_is_cut(const rg_choice *ch);                   /* length */
 int rg_choice_n_calls(const rg_call *c, const rg_choice *ch); /* calls to give out: one, if several are not wanted */
 const char *rg_call_arguments(const rg_tool_call *t);         /* so far */
 /* The call will not go on: it is whole, or its answer has ended. */
+const rg_tool_kind *rg_call_kind(const rg_call *c, const rg_tool_call *t); /* of the tool that is called */
 bool rg_call_is_over(const rg_choice *ch, const rg_tool_call *t);
 /* Of answers that are written part by part: this one is given out (not more calls than are wanted), and nothing more
  * comes to it.  An answer without any text or call says nothing. */

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "server/conversation_inner.h"
+#include "server/tool_kinds.h"
 
 enum { MAX_CALLS = 1024, MAX_TEXT = 1 << 27 };
 
@@ -231,14 +232,19 @@ static bool read_calls(json_t *to, const json_t *calls, const char *param, rg_re
         return rg_refuse_field(e, param, "'%s' must be a list.", param);
     list = json_array();
     for (size_t i = 0; i < json_array_size(calls); i++) {
-        const json_t *call = json_array_get(calls, i), *f = json_object_get(call, "function");
-        const json_t *name = json_object_get(f, "name"), *arguments = json_object_get(f, "arguments");
-        if (!json_is_string(name) || !rg_history_takes(arguments)) {
+        const json_t *call = json_array_get(calls, i), *custom = json_object_get(call, "custom");
+        const json_t *f = custom ? custom : json_object_get(call, "function"), *name = json_object_get(f, "name");
+        json_t *arguments = custom ? rg_tool_kind_arguments(rg_tool_kind_of("custom"), custom)
+                                   : json_incref(json_object_get(f, "arguments"));
+        bool ok = json_is_string(name) && (custom ? arguments != NULL : rg_history_takes(arguments));
+        if (ok)
+            json_array_append_new(list, rg_history_call(json_object_get(call, "id"), name, arguments));
+        json_decref(arguments);
+        if (!ok) {
             json_decref(list);
             return rg_refuse_field(e, param, "'%s' must have functions with a 'name', and 'arguments' as a string or "
-                                             "an object.", param);
+                                             "an object, or customs with a 'name' and an 'input'.", param);
         }
-        json_array_append_new(list, rg_history_call(json_object_get(call, "id"), name, arguments));
     }
     if (json_array_size(list))
         json_object_set(to, "tool_calls", list);

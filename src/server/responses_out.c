@@ -13,7 +13,7 @@ static const rg_tool_kind *kind_of(const rg_call *c, const rg_tool_call *t, cons
 
     *namespace = json_string_value(json_object_get(v, "namespace"));
     *name = v ? json_string_value(json_object_get(v, "name")) : t->name;
-    return &rg_tool_kinds[json_integer_value(json_object_get(v, "kind"))];
+    return rg_call_kind(c, t);
 }
 
 /* What an item is, as far as ids and types go. */

@@ -163,6 +163,11 @@ const char *rg_call_arguments(const rg_tool_call *t)
     return t->arguments.n ? t->arguments.data : "";
 }
 
+const rg_tool_kind *rg_call_kind(const rg_call *c, const rg_tool_call *t)
+{
+    return &rg_tool_kinds[json_integer_value(json_object_get(json_object_get(c->kinds, t->name), "kind"))];
+}
+
 bool rg_call_is_over(const rg_choice *ch, const rg_tool_call *t)
 {
     return t->done || ch->finish != RG_RUNNING;

@@ -352,8 +352,10 @@ static bool read_chat_tool(rg_conversation *talk, const json_t *tool, size_t i, 
     json_t *name = json_object_get(f, "name");
     char p[64];
 
+    if (type && !strcmp(type, "custom"))
+        return offer(talk, rg_tool_kind_of(type), json_object_get(tool, type), NULL, i, e);
     if (!type || strcmp(type, "function") != 0)
-        return rg_refuse_field(e, rg_param_at(p, "tools", i, "type"), "'%s' must be function.", p);
+        return rg_refuse_field(e, rg_param_at(p, "tools", i, "type"), "'%s' must be function or custom.", p);
     return check_tool(name, json_object_get(f, "description"), json_object_get(f, "parameters"), i, e) &&
            add_tool(talk, name, json_object_get(f, "description"), json_object_get(f, "parameters"), e);
 }

@@ -18,19 +18,24 @@
 
 static test_server t;
 
-/* A server whose model says the script to this body. */
-static void say(const char *script, const char *body)
+/* A server whose model says the script to this body; count: the path that counts the ids of the body's prompt. */
+static void say_to(const char *count, const char *script, const char *body)
 {
     actor a = { TEMPLATE, script, { "<|im_end|>", "<|im_start|>", "<tool_call>", "</tool_call>", "<think>", "</think>" } };
 
     write_actor(&a, false, 1);
     serve(&t, NULL);
-    json_t *v = test_web_json(t.port, "/v1/responses/input_tokens", body, 200);
+    json_t *v = test_web_json(t.port, count, body, 200);
     int n = (int)json_integer_value(json_object_get(v, "input_tokens"));
     json_decref(v);
     test_server_stop(&t);
     write_actor(&a, false, n - 1);
     serve(&t, NULL);
+}
+
+static void say(const char *script, const char *body)
+{
+    say_to("/v1/responses/input_tokens", script, body);
 }
 
 /* Every member of want is in got, and lists are as long. */
@@ -164,6 +169,38 @@ static void answers(const char *script, const char *members, const char *want, c
 #define USER "\"input\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
 
 /* ---- tools ------------------------------------------------------------------------------------------------------- */
+
+/* Custom tools of chat completions: calls and their history have the input as a text, whole and streamed. */
+static void custom_tools_of_a_chat(void **state)
+{
+    static const char members[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"call_1\",\"type\":"
+        "\"custom\",\"custom\":{\"name\":\"exec\",\"input\":\"ls\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"call_1\",\"content\":"
+        "\"a\"}],\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":\"exec\",\"format\":{\"type\":\"grammar\",\"grammar\":{"
+        "\"syntax\":\"regex\",\"definition\":\"[+][a-z]+\"}}}},{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],"
+        "\"temperature\":0%s}";
+    static const char want[] = "[{\"type\":\"custom\",\"custom\":{\"name\":\"exec\",\"input\":\"+ab\"}},"
+                               "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}}]";
+    char body[3000];
+    int n = 0;
+
+    (void)state;
+    snprintf(body, sizeof body, members, "");
+    say_to("/v1/chat/completions/input_tokens", CALL("exec", "{\"input\": \"-ab\"}") CALL("f", "{\"a\": 1}"), body);
+    json_t *v = test_web_json(t.port, "/v1/chat/completions", body, 200);
+    must_have(json_object_get(json_object_get(json_array_get(json_object_get(v, "choices"), 0), "message"), "tool_calls"),
+              want, body);
+    json_decref(v);
+    snprintf(body, sizeof body, members, ",\"stream\":true");
+    test_reply r = test_web_ask(t.port, "POST", "/v1/chat/completions", NULL, body);
+    for (const char *s = r.body; (s = strstr(s, "\"type\":\"custom\"")); s++)
+        n++;
+    assert_int_equal(n, 1);
+    assert_non_null(strstr(r.body, "\"custom\":{\"name\":\"exec\",\"input\":\"+ab\"}"));
+    assert_null(strstr(r.body, "\"tool_calls\":[]"));
+    test_reply_free(&r);
+    test_server_stop(&t);
+}
 
 static void calls_are_items_of_their_kind(void **state)
 {
@@ -523,6 +560,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_are_items_of_their_kind),
+        cmocka_unit_test(custom_tools_of_a_chat),
         cmocka_unit_test(a_grammar_that_cannot_bind_is_told),
         cmocka_unit_test(tools_of_a_server_are_left_out),
         cmocka_unit_test(text_after_a_call_is_a_message_of_its_own),
