@@ -11,7 +11,7 @@
 #include "cli/family.h"
 
 /* Shares of bits per byte: what another seed changes, and what counts as little. */
-#define SEED   0.003
+#define SEED   0.01
 #define LITTLE 0.01
 static const double RECALLS = 0.9;
 

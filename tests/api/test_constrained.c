@@ -135,7 +135,7 @@ static void what_the_schema_says(void **state)
 static void what_cannot_be_is_refused_by_name(void **state)
 {
     static const struct { rg_grammar_kind kind; const char *text, *named; } cases[] = {
-        { RG_GRAMMAR_JSON_SCHEMA, "{\"type\": \"array\", \"contains\": {}}", "contains" },
+        { RG_GRAMMAR_JSON_SCHEMA, "{\"type\": \"array\", \"extends\": {}}", "extends" },
         { RG_GRAMMAR_JSON_SCHEMA, "{\"$ref\": \"http://example.org/x\"}", "$ref" },
         { RG_GRAMMAR_JSON_SCHEMA, "{\"type\": \"number\"", "JSON" },
         { RG_GRAMMAR_REGEX, "(a", "" },

@@ -220,7 +220,7 @@ static void what_cannot_be_is_named(void **state)
         { "{\"type\":\"function\",\"function\":{\"name\":\"other\"}}", "{}", "not in 'tools'" },
         { "{\"type\":\"custom\"}", "{}", "custom" },
         { "{\"type\":\"allowed_tools\",\"mode\":\"never\",\"tools\":[]}", "{}", "allowed_tools" },
-        { "\"required\"", "{\"properties\":{\"a\":{\"contains\":{}}}}", "'contains'" },
+        { "\"required\"", "{\"properties\":{\"a\":{\"extends\":{}}}}", "'extends'" },
     };
 
     (void)state;
