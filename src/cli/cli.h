@@ -87,8 +87,9 @@ typedef struct cli_common {
 bool cli_ranks_start(cli_common *c, rg_error *err);
 rg_ranks *cli_ranks(void); /* NULL: there are none */
 /* This process is one that mpirun has started: take its place among the ranks.  *follows: it was another than rank 0,
- * and has done what there was to do.  False and *err: MPI is not there. */
-bool cli_ranks_join(bool *follows, rg_error *err);
+ * and has done what there was to do.  host_ranks, delay_us: for tests (rg_ranks_join).  False and *err: MPI is not
+ * there. */
+bool cli_ranks_join(bool *follows, int host_ranks, int delay_us, rg_error *err);
 void cli_ranks_stop(void);
 
 typedef struct cli_command {

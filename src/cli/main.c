@@ -204,11 +204,13 @@ static int help(int argc, char **argv)
 /* Under mpirun every process is a rank, and only rank 0 runs the command.  False: it cannot be. */
 static bool join_ranks(bool *follows)
 {
+    /* For scripts/try-mpi: so many ranks count as a host's, and exchanges take so many microseconds longer. */
+    const char *here = getenv("RANKS_OF_HOST"), *delay = getenv("RANKS_DELAY_US");
     const char *n = getenv("OMPI_COMM_WORLD_SIZE");
     rg_error err = { 0 };
 
     *follows = false;
-    if (!n || atoi(n) < 2 || cli_ranks_join(follows, &err))
+    if (!n || atoi(n) < 2 || cli_ranks_join(follows, here ? atoi(here) : 0, delay ? atoi(delay) : 0, &err))
         return true;
     (void)cli_fail(&err);
     return false;

@@ -5,9 +5,9 @@
 static rg_ranks *started;
 static bool by_mpi; /* and this is rank 0 */
 
-bool cli_ranks_join(bool *follows, rg_error *err)
+bool cli_ranks_join(bool *follows, int host_ranks, int delay_us, rg_error *err)
 {
-    by_mpi = rg_ranks_join(&started, err);
+    by_mpi = rg_ranks_join(&started, host_ranks, (uint64_t)delay_us * 1000, err);
     *follows = by_mpi && !started;
     return by_mpi;
 }

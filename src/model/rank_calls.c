@@ -623,13 +623,14 @@ rg_ranks *rg_ranks_start(int32_t n, rg_error *err)
     return r;
 }
 
-bool rg_ranks_join(rg_ranks **r, rg_error *err)
+bool rg_ranks_join(rg_ranks **r, int host_ranks, uint64_t delay_ns, rg_error *err)
 {
-    rg_link *link = rg_link_mpi(err);
+    rg_link *link = rg_link_mpi(host_ranks, err);
 
     *r = NULL;
     if (!link)
         return false;
+    link->delay_ns = link->rank ? 0 : delay_ns; /* the others wait for it */
     if (link->rank) {
         follow(link, NULL);
         rg_link_mpi_close(link);

@@ -10,8 +10,9 @@
 
 rg_link *rg_ranks_link(rg_ranks *r);
 /* This process is one of a group that mpirun has started.  On rank 0 *r is set; on any other the call returns when
- * rank 0 has stopped the ranks, and *r is NULL.  False and *err: MPI is not there. */
-bool rg_ranks_join(rg_ranks **r, rg_error *err) RG_MUST_CHECK;
+ * rank 0 has stopped the ranks, and *r is NULL.  For tests: host_ranks as of rg_link_mpi, and nanoseconds that each
+ * exchange takes longer.  False and *err: MPI is not there. */
+bool rg_ranks_join(rg_ranks **r, int host_ranks, uint64_t delay_ns, rg_error *err) RG_MUST_CHECK;
 /* Threads of each rank where nobody says: its share of the cores; r NULL: all of them. */
 int rg_ranks_threads(const rg_ranks *r);
 

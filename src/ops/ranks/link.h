@@ -40,8 +40,9 @@ rg_link *rg_link_fork(int n, void (*follow)(rg_link *link, void *arg), void *arg
 void rg_link_close(rg_link *l);
 
 /* The link of this process in a group that mpirun has started, ranks of any hosts.  NULL and *err: MPI is not built in,
- * or cannot be started.  rg_link_mpi_close: called by every rank, when all of them have done with it. */
-rg_link *rg_link_mpi(rg_error *err);
+ * or cannot be started.  host_ranks: so many ranks count as those of a host, wherever they are: for tests; 0: as it is.
+ * rg_link_mpi_close: called by every rank, when all of them have done with it. */
+rg_link *rg_link_mpi(int host_ranks, rg_error *err);
 void rg_link_mpi_close(rg_link *l);
 
 /* One rank of n without any others: it can be asked about, but exchanges nothing.  For counting. */

@@ -74,13 +74,16 @@ static void carry(rg_host_link *l, rg_link_way way, size_t bytes)
 }
 
 /* Hosts in the order of their first ranks, and ranks of a host side by side. */
-static void find_hosts(rg_host_link *l, hosts *h)
+static void find_hosts(rg_host_link *l, hosts *h, int host_ranks)
 {
     int world, at, host = 0, first = 0;
 
     MPI_Comm_size(MPI_COMM_WORLD, &l->base.n);
     MPI_Comm_rank(MPI_COMM_WORLD, &world);
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world, MPI_INFO_NULL, &h->here);
+    if (host_ranks)
+        MPI_Comm_split(MPI_COMM_WORLD, world / host_ranks, world, &h->here);
+    else
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world, MPI_INFO_NULL, &h->here);
     MPI_Comm_rank(h->here, &at);
     MPI_Comm_size(h->here, &h->n_here);
     MPI_Comm_split(MPI_COMM_WORLD, at ? MPI_UNDEFINED : 0, world, &h->leaders);
@@ -129,7 +132,7 @@ static bool map_segment(rg_host_link *l, const hosts *h, rg_error *err)
     return true;
 }
 
-rg_link *rg_link_mpi(rg_error *err)
+rg_link *rg_link_mpi(int host_ranks, rg_error *err)
 {
     int level = MPI_THREAD_SINGLE;
     rg_host_link *l = rg_zalloc(sizeof *l);
@@ -147,7 +150,7 @@ rg_link *rg_link_mpi(rg_error *err)
         rg_free(h);
         return NULL;
     }
-    find_hosts(l, h);
+    find_hosts(l, h, host_ranks);
     if (!map_segment(l, h, err)) {
         rg_free(l);
         rg_free(h);
@@ -170,8 +173,9 @@ void rg_link_mpi_close(rg_link *link)
 
 #else
 
-rg_link *rg_link_mpi(rg_error *err)
+rg_link *rg_link_mpi(int host_ranks, rg_error *err)
 {
+    (void)host_ranks;
     return rg_fail(err, RG_E_UNSUPPORTED,
                    "this ridge was built without MPI: build it with -DRIDGE_MPI=ON where Open MPI "
                    "is installed, or use --ranks for ranks of one host"),
