@@ -1,6 +1,7 @@
 /* Networks that draft: EAGLE-3's loss and gradients against another program's in float64 (golden/train/eagle3.safetensors),
  * EAGLE and modules by finite differences, and networks that learn and load. */
 #include "trained.h"
+#include "values.h"
 
 #include <math.h>
 
@@ -9,32 +10,6 @@
 #include "train/training.h"
 
 enum { ROWS = 2, LENGTH = 32, N = ROWS * LENGTH, STEPS = 3 };
-
-/* A tensor as f32; rg_free it. */
-static float *values(const char *path, const char *name, size_t *n)
-{
-    rg_error err = { 0 };
-    rg_checkpoint *c = rg_checkpoint_open_tensors(path, &err);
-
-    assert_ok(c, err);
-    const rg_tensor *t = rg_checkpoint_find(c, name);
-    if (!t)
-        fail_msg("%s: no tensor %s", path, name);
-    *n = (size_t)rg_tensor_count(t);
-    uint8_t *raw = rg_alloc(t->bytes);
-    float *out = rg_array(*n, sizeof *out);
-    assert_ok(rg_tensor_read(c, t, 0, raw, t->bytes, &err), err);
-    for (size_t i = 0; i < *n; i++)
-        if (t->type == RG_F64)
-            out[i] = (float)((const double *)(const void *)raw)[i];
-        else if (t->type == RG_I32)
-            out[i] = (float)((const int32_t *)(const void *)raw)[i];
-    if (t->type != RG_F64 && t->type != RG_I32)
-        rg_tensor_decode(t, raw, rg_tensor_rows(t), out);
-    rg_free(raw);
-    rg_checkpoint_close(c);
-    return out;
-}
 
 static const char *golden(void)
 {
