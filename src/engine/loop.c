@@ -265,7 +265,8 @@ void rg_loop_claim(rg_loop *l, bool in_full)
     c->deadline_ns = rg_scheduler_first_deadline(s);
 }
 
-/* No request is left, and those that were submitted wait: what was computed before is not to be found after it. */
+/* Change the weights.  No request runs, and new ones wait.  State that the old weights made is forgotten, so that no
+ * prefix of it is found afterwards. */
 static void make_change(rg_loop *l)
 {
     l->change(l->change_arg);

@@ -15,7 +15,7 @@ typedef struct rg_thought {
     bool is_over;
 } rg_thought;
 
-/* The answer so far: n ids, of which tail [n_tail] are the last, RG_THOUGHT_MARK of them or all. */
+/* The answer so far, n ids.  tail [n_tail]: its last RG_THOUGHT_MARK ids, or all if there are fewer. */
 typedef struct rg_thought_text {
     const int32_t *tail;
     int32_t n_tail, n;

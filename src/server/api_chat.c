@@ -25,7 +25,8 @@ static bool is_custom(const rg_call *c, const rg_tool_call *t)
     return rg_call_kind(c, t)->says == RG_SAYS_INPUT;
 }
 
-/* A call of a custom tool, whole: its input is a text, of which a part of the arguments need not say a part. */
+/* A call of a custom tool is written whole, when it is over: a part of its arguments can end within an escape of the
+ * input. */
 static void write_custom_call(rg_buf *b, const rg_call *c, rg_choice *ch, int i, bool numbered)
 {
     const rg_tool_call *t = &ch->answer.call[i];
@@ -66,7 +67,7 @@ static void write_call(rg_buf *b, rg_choice *ch, int i, bool numbered)
     ch->call_open = true;
 }
 
-/* Calls of which something can be written. */
+/* Calls that have something to be written; a custom one only when it is over. */
 static int n_writable(const rg_call *c, const rg_choice *ch)
 {
     int n = rg_choice_n_calls(c, ch);

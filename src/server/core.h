@@ -73,7 +73,7 @@ struct rg_server {
     pthread_cond_t news;
     bool news_made;
     rg_call *fresh;        /* handed over, not yet with the pump */
-    _Atomic(struct rg_models *) models; /* all models, if it opens several by itself, of which this is one; */
+    _Atomic(struct rg_models *) models; /* all models, this one too, if it opens several by itself; */
     struct rg_model_slot *slot; /*   what it is there; both NULL: the engine is given */
 };
 

@@ -28,8 +28,8 @@ const rg_reader *rg_tape_wrap(rg_tape *t, const rg_reader *inner);
 
 /* Forget all operations, activations and, of a tape by itself, K/V: another step's batch begins. */
 void rg_tape_begin(rg_tape *t, const rg_batch *batch);
-/* The same of a step of a chain (ops/back), of which the tape of the first step is one by itself, or all have another's
- * K and V; the chain outlives the walk.  K and V of the steps before stay. */
+/* Begin the tape of one step of a chain (ops/back).  The first step may have a tape of its own, or all steps read the K
+ * and V of another tape; the chain outlives the walk.  K and V of the steps before stay. */
 void rg_tape_begin_chain(rg_tape *t, const rg_batch *batch, const rg_back_chain *chain);
 /* Where the gradient of the batch's features is added to; until the next step begins. */
 void rg_tape_features(rg_tape *t, const rg_mat *grad);

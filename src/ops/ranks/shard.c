@@ -193,7 +193,7 @@ static void move_rows(moving m, rg_fwd *f, rg_take_row *take, rg_give_row *give)
     }
 }
 
-/* The columns of all ranks, of an activation or view of which each has those of its units. */
+/* Gather all columns of an activation or view; before, each rank has the columns of its units. */
 static void gather(const rg_shard *s, rg_fwd *f, rg_act *a, int64_t units, bool to_zero)
 {
     move_rows((moving){ .s = s, .out = a, .in = a, .units = units, .to_zero = to_zero }, f, take_row, give_runs);
@@ -468,7 +468,7 @@ static void gated(rg_shard *s, rg_fwd *f, const rg_op *op)
     settle(s, f, op->out[0], gate->units, false);
 }
 
-/* Columns in the order of a matrix, each row of which has the same. */
+/* Put columns into an order that a matrix says; every row of the matrix has the same order. */
 static void permute(rg_shard *s, rg_fwd *f, const rg_op *op)
 {
     rg_op one = *op;
