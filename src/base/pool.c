@@ -87,15 +87,6 @@ static void run_as(rg_pool *p, int thread)
     p->fn(p->arg, thread);
 }
 
-static inline void pause_once(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* Sleep until *word, the pool's gate or left, is no longer `was`.  The sleeper raises n_asleep and then reads the word,
  * which the kernel reads once more; the thread that changes the word reads n_asleep afterwards.  All are sequentially
  * consistent, so at least one of the two sees the other. */
@@ -104,7 +95,7 @@ static void wait_while(rg_pool *p, _Atomic uint32_t *word, uint32_t was)
     for (int i = 0; i < SPIN; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != was)
             return;
-        pause_once();
+        rg_thread_pause();
     }
     atomic_fetch_add(&p->n_asleep, 1);
     while (atomic_load(word) == was)
@@ -126,7 +117,7 @@ static void wait_for_work(worker *w, uint32_t seen)
     for (int i = 0; i < SPIN_IDLE; i++) {
         if (atomic_load_explicit(&w->go, memory_order_acquire) != seen)
             return;
-        pause_once();
+        rg_thread_pause();
     }
     pthread_mutex_lock(&w->lock);
     atomic_store(&w->asleep, true);

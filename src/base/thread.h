@@ -10,4 +10,14 @@ enum { RG_THREAD_STACK = 1 << 20 }; /* bytes, at least; only touched pages take 
 /* Start fn(arg) on a thread, to be joined.  False: the system has no thread to give. */
 bool rg_thread_start(pthread_t *id, void *(*fn)(void *arg), void *arg);
 
+/* Tell the core that this thread waits for a word of memory to change. */
+static inline void rg_thread_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 #endif

@@ -24,7 +24,7 @@ typedef struct family_member {
      * E head size, F free, S state, W window, and those of family_members.c. */
     const char *config;
     const char *kinds[2]; /* of layers, for $T */
-    family_sizes text;    /* those that differ from the series' */
+    family_sizes text;    /* the sizes that are not those of the series */
     char solve;           /* the letter that makes parameters equal: F, D, S; 0: not of the series on text */
 } family_member;
 

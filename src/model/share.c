@@ -40,7 +40,7 @@ static bool is_of_experts(int role)
     return role == W_GATE_EXPERTS || role == W_UP_EXPERTS || role == W_DOWN_EXPERTS;
 }
 
-/* K/V heads of a layer, its own or those that it reads. */
+/* Heads of the K/V that a layer reads: its own, or those of the layer that it shares K/V with. */
 static int kv_heads(const rg_config *c, int layer)
 {
     const int from = c->layer[layer].kv_layer >= 0 ? c->layer[layer].kv_layer : layer;

@@ -21,7 +21,7 @@ typedef struct rg_weight_set {
     uint64_t n_parameters, bytes, stored_bytes; /* bytes: resident once bound; stored: as in the checkpoint */
     int n_orders;              /* numbers of orders of columns that weights have */
     bool headless;             /* the checkpoint has no head, and does not say that it is tied to the embedding */
-    rg_weight_part *parts;     /* one per weight, of which ranks have parts; NULL: there are no ranks */
+    rg_weight_part *parts;     /* for each weight what this rank has of it; NULL: there are no ranks */
     bool is_borrowed;          /* of another set (rg_weights_borrow), whose are the names and what is not in `placed` */
     bool experts_apart;        /* experts are not bound: they stay in a file, as pages of: */
     rg_paged *paged;           /* the back end's; NULL: nothing is paged */

@@ -17,8 +17,8 @@ enum { QUERIES = 128 }; /* of a block */
 
 typedef struct attending {
     const rg_back *b;
-    size_t each;     /* floats of a thread's scratch, */
-    size_t gathered; /*   and of those that keys of a list take, at its end */
+    size_t each;     /* floats of a thread's scratch */
+    size_t gathered; /* the last ones of these, which hold keys that are gathered from a list */
     float *scratch;
     float *d_sinks;          /* [spans][heads] */
     int k_dim, v_dim, group; /* group: query heads of a part */

@@ -22,6 +22,7 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/thread.h"
 #include "ops/ranks/inner.h"
 
 enum {
@@ -30,15 +31,6 @@ enum {
 };
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
-
-static inline void pause_once(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 /* A rank is gone: rank 0 says so, and all end.  There is nothing to go on with: each has a part of every weight. */
 static void end_all(rg_host_link *l, int rank, int status)
@@ -81,7 +73,7 @@ void rg_counter_wait(rg_host_link *l, rg_link_counter *c, uint32_t wanted)
     for (int i = 0; i < SPIN; i++) {
         if (has_come(atomic_load_explicit(&c->n, memory_order_acquire), wanted))
             return;
-        pause_once();
+        rg_thread_pause();
     }
     atomic_fetch_add(&c->sleepers, 1);
     for (uint32_t now; !has_come(now = atomic_load(&c->n), wanted);)
