@@ -2,6 +2,7 @@
  * endpoint and the rest is the body of a request to it.  An answer has a status that is known, and no 500; the server goes on. */
 #include "fuzz.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -18,9 +19,29 @@ static const char *const paths[] = {
     "/v1/batches", "/v1/messages/batches",
 };
 
+static char dir[] = "/tmp/ridge-fuzz-XXXXXX"; /* of batches */
+static rg_engine *engine;
+static rg_server *server;
+
+static void close_all(void)
+{
+    char path[600];
+    DIR *d;
+
+    rg_server_close(server);
+    rg_close(engine);
+    d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        remove(path); /* it has no folders but . and .., which stay */
+    }
+    if (d)
+        closedir(d);
+    remove(dir);
+}
+
 static int open_server(void)
 {
-    static char dir[] = "/tmp/ridge-fuzz-XXXXXX";
     rg_options o = rg_options_default();
     rg_server_options so = rg_server_options_default();
     rg_error err = { 0 };
@@ -29,7 +50,7 @@ static int open_server(void)
     o.max_seqs = 4;
     o.n_threads = 1;
     o.kv_bytes = (size_t)16 << 20;
-    rg_engine *e = rg_open("models/tales-1m", &o, &err);
+    engine = rg_open("models/tales-1m", &o, &err);
     so.port = 0;
     so.max_tokens = 4;
     so.max_body = 1 << 16;
@@ -37,13 +58,14 @@ static int open_server(void)
     so.header_timeout_s = so.body_timeout_s = so.idle_timeout_s = 1;
     so.batch_dir = mkdtemp(dir);
     rg_log_set_level(RG_LOG_ERROR - 1);
-    rg_server *s = e ? rg_server_open(&so, &err) : NULL;
-    if (!s) {
+    server = engine ? rg_server_open(&so, &err) : NULL;
+    if (!server) {
         fprintf(stderr, "%s: run fuzzers from the root of the sources\n", err.text);
         exit(1);
     }
-    rg_server_ready(s, e);
-    return atoi(strrchr(rg_server_url(s), ':') + 1);
+    rg_server_ready(server, engine);
+    atexit(close_all);
+    return atoi(strrchr(rg_server_url(server), ':') + 1);
 }
 
 static int dial(int port)
