@@ -386,8 +386,8 @@ typedef struct rg_ranks rg_ranks;
 /* Start n - 1 processes beside this one (2 to 64 ranks in all), which end with it.  To be called before the process has
  * threads.  NULL and *err: n is out of range, or the system has too little for them.  If one of them ends before
  * rg_ranks_stop, the process ends with a message: no model can go on without it. */
-rg_ranks *rg_ranks_start(int32_t n, rg_error *err);
-void rg_ranks_stop(rg_ranks *r); /* all engines that they run are closed; NULL is fine */
+RG_API rg_ranks *rg_ranks_start(int32_t n, rg_error *err);
+RG_API void rg_ranks_stop(rg_ranks *r); /* all engines that they run are closed; NULL is fine */
 
 typedef struct rg_options {
     rg_ranks *ranks;        /* borrowed: that compute the model, each with n_threads threads; NULL: one process */
