@@ -84,6 +84,8 @@ class Usage:
     queue_s: float
     ttft_s: float
     total_s: float
+    paced_s: float  # of n_paced ids, for the pace of generation
+    n_paced: int
     steps_s: float
     limit_s: float
 
@@ -166,6 +168,7 @@ class Info:
     has_tokenizer: bool
     generates: bool
     is_encoder: bool
+    is_diffusion: bool
     max_whole_rows: int
     n_labels: int
     dim: int

@@ -76,7 +76,8 @@ def test_python_knows_every_member():
         return {name for name, _ in struct._fields_}
 
     options = set(inspect.signature(ridge.open).parameters) - {"path", "prefix_cache"}
-    assert options == members(_header.rg_options) - {"no_prefix_cache", "n_adapters", "progress_arg"}
+    # ranks are started before a process has threads, which an interpreter cannot promise
+    assert options == members(_header.rg_options) - {"no_prefix_cache", "n_adapters", "progress_arg", "ranks"}
     info = {f.name for f in dataclasses.fields(ridge.Info)}
     assert info == members(_header.rg_info) - {"n_eos", "n_embed_sizes"}
     assert {f.name for f in dataclasses.fields(ridge.Usage)} == members(_header.rg_usage)
