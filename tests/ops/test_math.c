@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/cpu/math.h"
+#include "ops/math.h"
 
 /* Distance of y from want in units of the last place of want as a float, subnormals counting in units of 2^-149. */
 static double ulps(float y, long double want)

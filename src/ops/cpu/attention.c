@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#include "ops/cpu/math.h"
+#include "ops/math.h"
 #include "ops/kv4.h"
 
 enum { HEADS = RG_PANEL, LINE = 64, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK, MANY_CHUNKS = 16 /* for each thread */ };

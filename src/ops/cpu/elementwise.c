@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "ops/cpu/math.h"
+#include "ops/math.h"
 
 enum { PIECE = 4096, ROWS = 4 }; /* columns, rows of a chunk */
 

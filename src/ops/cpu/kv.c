@@ -3,7 +3,7 @@
 
 #include <math.h> /* pow */
 
-#include "ops/cpu/math.h"
+#include "ops/math.h"
 
 /* The frequency of a pair in a variant of a rope; `base` is dynamic_base's. */
 static double frequency(const rg_rope *rope, int variant, double base, int pair)

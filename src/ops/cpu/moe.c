@@ -9,7 +9,7 @@
 #include <math.h> /* isnan */
 #include <string.h>
 
-#include "ops/cpu/math.h"
+#include "ops/math.h"
 #include "ops/cpu/paged.h"
 
 /* ---- route ------------------------------------------------------------------------------------------------------- */

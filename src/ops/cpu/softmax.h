@@ -2,7 +2,7 @@
 #ifndef RG_OPS_CPU_SOFTMAX_H
 #define RG_OPS_CPU_SOFTMAX_H
 
-#include "ops/cpu/math.h"
+#include "ops/math.h"
 #include "ops/cpu/runs.h"
 
 /* Scores of all 64 keys to weights; unseen ones between seen ones are -inf already, those outside become 0 here.  What

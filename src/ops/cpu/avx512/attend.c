@@ -4,7 +4,7 @@
  * Values: vectors of the output stay in registers while the keys go by.  Eight queries share two vectors that are
  * loaded and widened, up to four queries share four; their sums, independent, hide the latency of a multiply-add. */
 #include "ops/cpu/avx512/avx512.h"
-#include "ops/cpu/math.h"
+#include "ops/math.h"
 #include "ops/kv4.h"
 
 enum {

@@ -3,7 +3,7 @@
  * A panel is decoded step by step; a row of x never meets another row. */
 #include "ops/cpu/ref/init.h"
 
-#include "ops/cpu/math.h"
+#include "ops/math.h"
 #include "ops/cpu/runs.h"
 
 static float f16(uint16_t h)

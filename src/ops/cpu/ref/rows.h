@@ -7,7 +7,7 @@
 #define RG_OPS_CPU_REF_ROWS_H
 
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/math.h"
+#include "ops/math.h"
 #include "ops/cpu/softmax.h"
 #include "ops/kv4.h"
 

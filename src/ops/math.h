@@ -3,8 +3,8 @@
  * Each is one straight line of multiplies, fused multiply-adds and selects, so that a compiler turns a loop over it
  * into vectors of any width without changing a bit.  Polynomials are minimax fits (Remez) of ours; every function is
  * within 2 units in the last place of the real one where the result is a normal number.  NaN gives NaN. */
-#ifndef RG_OPS_CPU_MATH_H
-#define RG_OPS_CPU_MATH_H
+#ifndef RG_OPS_MATH_H
+#define RG_OPS_MATH_H
 
 #include <stdbool.h>
 #include <stdint.h>
