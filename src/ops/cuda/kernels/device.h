@@ -2,7 +2,7 @@
  *
  * Kernels are plain C: a compiler of CUDA makes machine code for a GPU of them, and a compiler of C makes functions of
  * them that an emulator calls (tests/support/cuda/), which defines RGK_EMULATED and gives the same names.  A kernel is
- * RGK_KERNEL(name) with one parameter, a struct of params.h.  Every multiply-add that is meant to be one is written as
+ * RGK_KERNEL(name, params) with one parameter, a struct of params.h.  Every multiply-add that is meant to be one is written as
  * rgk_fma; the compiler is told to make no others (--fmad=false), so that results have the bits of the reference. */
 #ifndef RG_OPS_CUDA_KERNELS_DEVICE_H
 #define RG_OPS_CUDA_KERNELS_DEVICE_H
@@ -23,7 +23,11 @@ typedef struct rgk_u4 {
 #else
 
 #define RGK_DEVICE static __device__ __forceinline__
-#define RGK_KERNEL(name) extern "C" __global__ void rgk_##name(const __grid_constant__ rgk_##name##_params p)
+#define RGK_KERNEL(name, params) extern "C" __global__ void rgk_##name(const __grid_constant__ rgk_##params##_params p)
+/* The same of a kernel whose blocks have so many threads, at least so many of them in a multiprocessor. */
+#define RGK_KERNEL_OF(name, params, threads, blocks)                                                                   \
+    extern "C" __global__ void __launch_bounds__(threads, blocks)                                                      \
+        rgk_##name(const __grid_constant__ rgk_##params##_params p)
 #define RGK_SHARED __shared__
 /* Shared memory whose size the launch says, as bytes aligned to 16. */
 #define RGK_DYNAMIC extern __shared__ __align__(16) unsigned char rgk_dynamic[]
