@@ -7,7 +7,7 @@
 
 #include "support/cuda/block.h"
 
-RGK_KERNEL(places)
+RGK_KERNEL(places, places)
 {
     int32_t *y = p.y[RGK_BLOCK_X * RGK_THREADS + RGK_THREAD];
 
@@ -18,7 +18,7 @@ RGK_KERNEL(places)
     y[4] = RGK_BLOCK_Z;
 }
 
-RGK_KERNEL(sums)
+RGK_KERNEL(sums, sums)
 {
     RGK_DYNAMIC;
     float *sums = (float *)(void *)rgk_dynamic;
@@ -34,7 +34,7 @@ RGK_KERNEL(sums)
     p.y[RGK_BLOCK_X] = sums[0];
 }
 
-RGK_KERNEL(turned)
+RGK_KERNEL(turned, turned)
 {
     p.y[RGK_THREAD] = rgk_shuffle(p.x[RGK_THREAD], (RGK_THREAD + p.by) % RGK_WARP);
     rgk_sync_warp();
@@ -45,7 +45,7 @@ RGK_DEVICE uint32_t pair(const uint16_t *at, int next)
     return at[0] | (uint32_t)at[next] << 16;
 }
 
-RGK_KERNEL(product)
+RGK_KERNEL(product, product)
 {
     const int g = RGK_THREAD / 4, t = RGK_THREAD % 4;
     uint32_t a[4], b[2];
@@ -62,7 +62,7 @@ RGK_KERNEL(product)
         p.c[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2] = c[i];
 }
 
-RGK_KERNEL(pipeline)
+RGK_KERNEL(pipeline, pipeline)
 {
     RGK_SHARED _Alignas(16) uint32_t rows[2][64][4];
     uint32_t sum[4] = { 0 };
@@ -82,13 +82,13 @@ RGK_KERNEL(pipeline)
         p.y[RGK_THREAD * 4 + k] = sum[k];
 }
 
-RGK_KERNEL(words)
+RGK_KERNEL(words, words)
 {
     p.sum[RGK_THREAD] = rgk_add_bf16x2(p.a[RGK_THREAD], p.b[RGK_THREAD]);
     p.bytes[RGK_THREAD] = rgk_bytes(p.a[RGK_THREAD], p.b[RGK_THREAD], p.which);
 }
 
-RGK_KERNEL(shared)
+RGK_KERNEL(shared, shared)
 {
     RGK_SHARED uint32_t fixed[4];
     RGK_DYNAMIC;
@@ -101,7 +101,7 @@ RGK_KERNEL(shared)
     }
 }
 
-RGK_KERNEL(wrong)
+RGK_KERNEL_OF(wrong, wrong, 64, 1)
 {
     RGK_DYNAMIC;
 

@@ -6,14 +6,14 @@
 #include <stdint.h>
 
 #define EMULATOR_KERNELS(KERNEL)                                                                                       \
-    KERNEL(places)                                                                                                     \
-    KERNEL(sums)                                                                                                       \
-    KERNEL(turned)                                                                                                     \
-    KERNEL(product)                                                                                                    \
-    KERNEL(pipeline)                                                                                                   \
-    KERNEL(words)                                                                                                      \
-    KERNEL(shared)                                                                                                     \
-    KERNEL(wrong)
+    KERNEL(places, places)                                                                                             \
+    KERNEL(sums, sums)                                                                                                 \
+    KERNEL(turned, turned)                                                                                             \
+    KERNEL(product, product)                                                                                           \
+    KERNEL(pipeline, pipeline)                                                                                         \
+    KERNEL(words, words)                                                                                               \
+    KERNEL(shared, shared)                                                                                             \
+    KERNEL(wrong, wrong)
 
 /* y[block, thread] = where this is */
 typedef struct rgk_places_params {

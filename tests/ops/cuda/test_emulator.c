@@ -221,7 +221,7 @@ static void shared_memory_holds_anything(void **state)
 /* ---- what is wrong ------------------------------------------------------------------------------------------------ */
 
 /* Launch it in another process, which must end itself and say this. */
-static void is_found(rgk_wrong_kind kind, const char *said)
+static void is_found(rgk_wrong_kind kind, int threads, const char *said)
 {
     int ends[2], status;
     char text[4096];
@@ -236,7 +236,7 @@ static void is_found(rgk_wrong_kind kind, const char *said)
         rgk_wrong_params p = { device(16), kind, kind == RGK_PAST_SHARED ? 64 : 4 };
 
         dup2(ends[1], 2);
-        launch("rgk_wrong", 1, 64, 64, &p);
+        launch("rgk_wrong", 1, threads, 64, &p);
         _exit(0);
     }
     close(ends[1]);
@@ -260,15 +260,16 @@ static void faults_are_found(void **state)
 #endif
 
     (void)state;
-    is_found(RGK_ONE_RETURNS_NOT, "kernel rgk_wrong, block (0, 0, 0), thread 3 of 64: deadlock: rgk_sync_warp at ");
-    is_found(RGK_TWO_BARRIERS, "thread 3 of 64: waits for the block at ");
-    is_found(RGK_LANES_DIFFER, "thread 3 of 64: lanes of a warp differ: rgk_shuffle at ");
-    is_found(RGK_LANE_IS_MISSING, "deadlock: rgk_shuffle at ");
-    is_found(RGK_NO_SUCH_LANE, "asks for lane 32");
-    is_found(RGK_SKEW_LOAD, "thread 0 of 64: 16 bytes are loaded from an address that is no multiple of 16");
-    is_found(RGK_INEXACT, "a sum of two bf16 is not exact");
-    is_found(RGK_PAST_SHARED, past[0]);
-    is_found(RGK_PAST_DEVICE, past[1]);
+    is_found(RGK_ONE_RETURNS_NOT, 64, "kernel rgk_wrong, block (0, 0, 0), thread 3 of 64: deadlock: rgk_sync_warp at ");
+    is_found(RGK_TWO_BARRIERS, 64, "thread 3 of 64: waits for the block at ");
+    is_found(RGK_LANES_DIFFER, 64, "thread 3 of 64: lanes of a warp differ: rgk_shuffle at ");
+    is_found(RGK_LANE_IS_MISSING, 64, "deadlock: rgk_shuffle at ");
+    is_found(RGK_NO_SUCH_LANE, 64, "asks for lane 32");
+    is_found(RGK_SKEW_LOAD, 64, "thread 0 of 64: 16 bytes are loaded from an address that is no multiple of 16");
+    is_found(RGK_INEXACT, 64, "a sum of two bf16 is not exact");
+    is_found(RGK_PAST_DEVICE, 96, "thread 0 of 96: the block has more threads than the kernel is made for");
+    is_found(RGK_PAST_SHARED, 64, past[0]);
+    is_found(RGK_PAST_DEVICE, 64, past[1]);
 }
 
 /* ---- the driver --------------------------------------------------------------------------------------------------- */

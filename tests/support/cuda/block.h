@@ -35,14 +35,14 @@ typedef struct emulated_kernel {
     size_t params_bytes;
 } emulated_kernel;
 
-/* One line of such a table, and before it the function that it names: EMULATED_RUN(norm) ... EMULATED_KERNEL(norm). */
-#define EMULATED_RUN(name)                                                                                             \
-    void rgk_##name(const rgk_##name##_params p);                                                                      \
-    static void run_##name(const void *params)                                                                         \
+/* A line of such a table, and before it what it calls: as KERNEL(name, params) of kernels.def. */
+#define EMULATED_RUN(name, params)                                                                                     \
+    void rgk_##name(const rgk_##params##_params p);                                                                    \
+    static void run_##name(const void *given)                                                                          \
     {                                                                                                                  \
-        rgk_##name(*(const rgk_##name##_params *)params);                                                              \
+        rgk_##name(*(const rgk_##params##_params *)given);                                                             \
     }
-#define EMULATED_KERNEL(name) { "rgk_" #name, run_##name, sizeof(rgk_##name##_params) },
+#define EMULATED_KERNEL(name, params) { "rgk_" #name, run_##name, sizeof(rgk_##params##_params) },
 
 /* The kernels that this driver has. */
 extern const emulated_kernel emulated_kernels[];

@@ -17,9 +17,19 @@
 #include "support/cuda/block.h"
 
 #define RGK_DEVICE static inline __attribute__((unused))
-#define RGK_KERNEL(name)                                                                                               \
-    void rgk_##name(const rgk_##name##_params p);                                                                      \
-    void rgk_##name(const rgk_##name##_params p)
+#define RGK_KERNEL(name, params)                                                                                       \
+    void rgk_##name(const rgk_##params##_params p);                                                                    \
+    void rgk_##name(const rgk_##params##_params p)
+/* With a block of no more than `most` threads. */
+#define RGK_KERNEL_OF(name, params, most, blocks)                                                                      \
+    void rgk_##name(const rgk_##params##_params p);                                                                    \
+    static void emulated_##name(const rgk_##params##_params p);                                                        \
+    void rgk_##name(const rgk_##params##_params p)                                                                     \
+    {                                                                                                                  \
+        emulated_check(RGK_THREADS <= (most), "the block has more threads than the kernel is made for");               \
+        emulated_##name(p);                                                                                            \
+    }                                                                                                                  \
+    static void emulated_##name(const rgk_##params##_params p)
 #define RGK_SHARED  EMULATED_SHARED
 #define RGK_DYNAMIC extern unsigned char rgk_dynamic[]
 

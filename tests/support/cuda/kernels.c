@@ -3,12 +3,12 @@
 
 #include "support/cuda/block.h"
 
-#define KERNEL(name) EMULATED_RUN(name)
+#define KERNEL(name, params) EMULATED_RUN(name, params)
 #include "ops/cuda/kernels.def"
 #undef KERNEL
 
 const emulated_kernel emulated_kernels[] = {
-#define KERNEL(name) EMULATED_KERNEL(name)
+#define KERNEL(name, params) EMULATED_KERNEL(name, params)
 #include "ops/cuda/kernels.def"
 #undef KERNEL
     { NULL, NULL, 0 },
