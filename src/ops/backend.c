@@ -55,7 +55,7 @@ const rg_backend *rg_backend_find(const char *given, rg_error *err)
     bool known = false;
 
     for (int i = 0; rg_backend_nth(i); i++) {
-        if (best || !strcmp(name, rg_backend_nth(i)->name))
+        if (best ? !rg_backend_nth(i)->by_name : !strcmp(name, rg_backend_nth(i)->name))
             b = rg_backend_nth(i);
         strncat(list, ", ", sizeof list - strlen(list) - 1);
         strncat(list, rg_backend_nth(i)->name, sizeof list - strlen(list) - 1);

@@ -109,6 +109,7 @@ typedef enum rg_arithmetic {
 struct rg_backend {
     const char *name;    /* as --isa has it: "ref", ... */
     const void *kernels; /* the back end's own */
+    bool by_name;        /* "auto" passes it over: it cannot compute every model yet */
     bool reads_host;     /* its operations read the host's memory: vectors (rg_weight.vec) are not placed besides */
 
     /* True if it has a fast recipe for weights of this type. */

@@ -129,13 +129,16 @@ typedef struct rgk_kv_store_params { /* grid: (rows, kv heads) */
     rgk_rows k, v;
 } rgk_kv_store_params;
 
+enum { RGK_ATTEND_BYTES = 54 * 1024 }; /* dynamic memory of a block of attention */
+
 /* grid: (rows, kv heads * groups of RGK_QUERIES query heads, segments) */
 typedef struct rgk_attend_params {
     rgk_batch batch;
     rgk_kv kv;
     rgk_rows q, y;
-    float *partial; /* [row][head][segment] of m, l and o [v_dim]; NULL: one segment, which is finished at once */
+    float *partial; /* [row of the grid][head][segment] of m, l and o [v_dim]; NULL: one segment, which is finished at once */
     const float *sinks; /* [n_heads], or NULL */
+    int32_t first_row; /* of the grid's; */
     int32_t n_heads, n_segments, window;
     float scale, cap;
     bool around;

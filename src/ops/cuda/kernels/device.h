@@ -18,6 +18,12 @@ typedef struct rgk_u4 {
     uint32_t v[4];
 } rgk_u4;
 
+#ifdef __cplusplus
+#define RGK_STATIC_ASSERT(what) static_assert(what, #what)
+#else
+#define RGK_STATIC_ASSERT(what) _Static_assert(what, #what)
+#endif
+
 #ifdef RGK_EMULATED
 #include "support/cuda/emulate.h"
 #else
@@ -38,7 +44,9 @@ typedef struct rgk_u4 {
 #define RGK_BLOCK_X ((int)blockIdx.x)
 #define RGK_BLOCK_Y ((int)blockIdx.y)
 #define RGK_BLOCK_Z ((int)blockIdx.z)
+#define RGK_TEXT(x) #x
 #define RGK_UNROLL _Pragma("unroll")
+#define RGK_UNROLL_BY(n) _Pragma(RGK_TEXT(unroll n))
 
 /* All threads of the block, or of the warp, come here before one goes on; what they wrote is seen. */
 RGK_DEVICE void rgk_sync(void)
@@ -67,7 +75,7 @@ RGK_DEVICE rgk_u4 rgk_load_once(const void *from)
 {
     rgk_u4 r;
 
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
                  : "l"(from));
     return r;
@@ -107,7 +115,7 @@ RGK_DEVICE void rgk_copy_commit(void)
  * 2 t, 2 t + 1 of row g (c[0], c[1]) and of row g + 8 (c[2], c[3]). */
 RGK_DEVICE void rgk_mma(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                  "{%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));

@@ -1,0 +1,79 @@
+/* lane.h -- a step on the device: the text runs on the host, once, and every operation becomes launches on one stream.
+ *
+ * Activations lie in one region of the device, a stack as the handles are; what an operation needs besides lies on top
+ * of it while the operation runs.  What the step is made of (ids, places, tables) is sent before, in one piece. */
+#ifndef RG_OPS_CUDA_LANE_H
+#define RG_OPS_CUDA_LANE_H
+
+#include "ops/backend.h"
+#include "ops/cuda/device.h"
+#include "ops/cuda/state.h"
+
+enum { RG_CUDA_ROPES = 16 };
+
+/* Memory that grows when a step needs more of it. */
+typedef struct rg_cuda_room {
+    void *at;
+    size_t bytes;
+} rg_cuda_room;
+
+typedef struct rg_cuda_act {
+    size_t offset; /* of its first value in the region, in bytes */
+    int64_t stride;
+} rg_cuda_act;
+
+typedef struct rg_cuda_lane {
+    rg_lane base; /* first */
+    rg_reader reader;
+    const rg_cuda *gpu; /* NULL: sizes are found, and nothing is computed */
+    rg_pool *pool;
+    void *stream;
+    uint8_t *arena; /* of the device */
+    size_t arena_bytes, used, peak;
+    rg_cuda_act at[RG_MAX_ACTS];
+    rgk_batch batch; /* of the present step, on the device */
+    const rg_cuda_group *groups;
+    int n_segments;  /* of the row that sees most keys */
+    rg_cuda_room staged, sent; /* what a step is made of, on the host and on the device */
+    rg_cuda_room rows;         /* results, on the host */
+    struct {
+        const rg_rope *rope;
+        double *frequency; /* of the device */
+    } ropes[RG_CUDA_ROPES];
+    int n_ropes;
+    rg_fwd f;
+    const rg_step *step;
+    rg_outputs out;
+    int next; /* of the wanted rows, to be handed out */
+    rg_error *err; /* of measuring */
+    bool ok;
+} rg_cuda_lane;
+
+static inline rg_cuda_lane *rg_cuda_lane_of(const rg_reader *r)
+{
+    return (rg_cuda_lane *)(uintptr_t)((const char *)r - offsetof(rg_cuda_lane, reader));
+}
+
+/* Where an activation lies. */
+static inline rgk_rows rg_cuda_rows_of(const rg_cuda_lane *l, const rg_fwd *f, const rg_act *a)
+{
+    const rg_cuda_act *at = &l->at[a - f->acts];
+
+    return (rgk_rows){ (float *)(void *)(l->arena + at->offset), at->stride };
+}
+
+/* Room above the activations, for the present operation; what is asked for first is there longest.  In a measuring lane
+ * only its size counts. */
+void *rg_cuda_take(rg_cuda_lane *l, size_t n, size_t each);
+/* Launch a kernel on the lane's stream. */
+void rg_cuda_launch_on(rg_cuda_lane *l, rgk_kernel kernel, unsigned x, unsigned y, unsigned z, unsigned threads,
+                       size_t dynamic, void *params);
+
+/* Compute an operation, or, measuring, find its room.  False and l->err: it cannot be computed. */
+bool rg_cuda_compute(rg_cuda_lane *l, rg_fwd *f, const rg_op *op);
+/* Frequencies of a rope on the device. */
+const double *rg_cuda_frequencies(rg_cuda_lane *l, const rg_rope *rope);
+
+void rg_cuda_add_lane(rg_backend *b);
+
+#endif
