@@ -153,24 +153,27 @@ static void check(const char *path, const char *kv_type, float tolerance)
 
 /* ---- models ------------------------------------------------------------------------------------------------------- */
 
-#define MODEL(test, folder, kv_type, other_kv)                                                                         \
+/* What is multiplied in bf16 is off by so much; where experts are chosen, sometimes another one is. */
+static const float rounded = 0.03f, chosen = 0.05f;
+
+#define MODEL(test, folder, kv_type, other_kv, tolerance)                                                              \
     static void test(void **state)                                                                                     \
     {                                                                                                                  \
         (void)state;                                                                                                   \
-        check(test_data(folder), kv_type, 0.03f);                                                                      \
-        check(world_quantized(folder, 0), other_kv, 0.06f);                                                            \
+        check(test_data(folder), kv_type, tolerance);                                                                  \
+        check(world_quantized(folder, 0), other_kv, tolerance);                                                        \
     }
-MODEL(llama, "llama", "f32", "bf16")
-MODEL(qwen3, "qwen3", "bf16", "f32")
-MODEL(gemma3, "gemma3", "f16", "q8")
-MODEL(mixtral, "mixtral", "q8", "f16")
+MODEL(llama, "llama", "f32", "bf16", rounded)
+MODEL(qwen3, "qwen3", "bf16", "f32", rounded)
+MODEL(gemma3, "gemma3", "f16", "q8", rounded)
+MODEL(mixtral, "mixtral", "q8", "f16", chosen)
 #undef MODEL
 
 static void formats_of_many_bits(void **state)
 {
     (void)state;
-    check(world_wide(false), "f32", 0.06f);
-    check(world_wide(true), "bf16", 0.06f);
+    check(world_wide(false), "f32", rounded);
+    check(world_wide(true), "bf16", chosen);
 }
 
 /* ---- what it cannot compute --------------------------------------------------------------------------------------- */
@@ -199,7 +202,7 @@ static void is_refused(const char *folder, const char *about)
 static void others_are_refused(void **state)
 {
     (void)state;
-    is_refused("deepseek-v2", "layer 0: the operation 'mla_attention' cannot be computed on a GPU yet");
+    is_refused("deepseek-v2", "layer 0: attention over latents (MLA) cannot be computed on a GPU yet");
     is_refused("mamba", "layer 0: the operation 'conv' cannot be computed on a GPU yet");
 }
 
