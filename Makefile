@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 BUILD := build
 
 .PHONY: all run test test-all check setup setup-test build clean install layers size sizes format bench kernels soak fuzz attack \
-        test-release test-far test-clang test-asan test-tsan test-arm64 test-install
+        test-release test-far test-cuda test-clang test-asan test-tsan test-arm64 test-install
 
 all: setup build
 
@@ -30,7 +30,7 @@ build:
 test: setup-test
 	@scripts/test
 
-test-release test-far test-clang test-asan test-tsan test-arm64 test-install:
+test-release test-far test-cuda test-clang test-asan test-tsan test-arm64 test-install:
 	@scripts/test $(@:test-%=%)
 
 layers:
@@ -49,7 +49,7 @@ check: layers size sizes format
 
 # Also what does not gate: every architecture, spelling and K/V type on every instruction set, and on the far back end.
 test-all: setup-test
-	@scripts/test check all far clang asan tsan arm64 install python fuzz_shortly
+	@scripts/test check all far cuda clang asan tsan arm64 install python fuzz_shortly
 
 # The long ones.
 
