@@ -70,17 +70,18 @@ static spot spot_of(int row, int64_t col)
                    .lane = row % 8 * 4 + c % 16 / 4, .scale = row % 8 * 2 + row / 8 };
 }
 
-static void put_nibble(uint8_t *slab, spot s, int q)
+/* Four columns side by side, which a lane has together: their codes. */
+static void put_nibbles(uint8_t *slab, spot s, const uint8_t *q)
 {
-    uint8_t *word = slab + s.run / 2 * 512 + s.lane * 16 + s.run % 2 * 8 + s.h * 4;
-    const int nibble = 2 * s.j + s.i / 2 + s.i % 2 * 4, shift = nibble % 2 * 4;
+    uint8_t *word = slab + s.run / 2 * 512 + s.lane * 16 + s.run % 2 * 8 + s.h * 4 + s.j;
 
-    word[nibble / 2] = (uint8_t)((word[nibble / 2] & ~(15 << shift)) | q << shift);
+    word[0] = (uint8_t)(q[0] | q[2] << 4);
+    word[2] = (uint8_t)(q[1] | q[3] << 4);
 }
 
-static void put_byte(uint8_t *slab, spot s, int code)
+static uint8_t *bytes_at(uint8_t *slab, spot s)
 {
-    slab[s.run * 512 + s.lane * 16 + s.h * 8 + 4 * s.j + s.i] = (uint8_t)(code + 128);
+    return slab + s.run * 512 + s.lane * 16 + s.h * 8 + 4 * s.j;
 }
 
 /* Of column k of a block: the integer that is multiplied, and its scale and minimum, as formats have them. */
@@ -112,55 +113,59 @@ static term term_of(rg_layout layout, const rg_ints *x, int k)
     }
 }
 
-/* One block's values from column `col` on. */
-static void put_block(const rg_cuda_placed *w, uint8_t *panel, int row, int64_t col, const rg_ints *x)
+/* Columns [k, k + 4) of a block, which is in the matrix from column `col` on. */
+static void put_four(const rg_cuda_placed *w, uint8_t *panel, int row, int64_t col, const rg_ints *x, int k)
 {
-    const rg_format *f = rg_format_of(w->placed.type);
     const int layout = w->matrix.layout;
+    const spot s = spot_of(row, col + k);
+    uint8_t *slab = panel + (col + k) / RGK_SLAB * layouts[layout].slab_bytes;
+    uint16_t *h = (uint16_t *)(void *)(slab + (layout == RGK_I8 ? BYTES_END : NIBBLES_END));
+    float *d = (float *)(void *)(slab + BYTES_END) + (s.run * 2 + s.j) * 16 + s.scale;
 
-    for (int k = 0; k < f->block_len; k++) {
-        uint8_t *slab = panel + (col + k) / RGK_SLAB * layouts[layout].slab_bytes;
-        const spot s = spot_of(row, col + k);
-        uint16_t *h = (uint16_t *)(void *)(slab + (layout == RGK_I8 ? BYTES_END : NIBBLES_END));
-        float *d = (float *)(void *)(slab + BYTES_END);
+    switch (layout) {
+    case RGK_I8:
+        memcpy(bytes_at(slab, s), x->q + k, 4);
+        h[s.run * 16 + s.scale] = x->d;
+        break;
+    case RGK_I4:
+        put_nibbles(slab, s, x->q + k);
+        h[s.run * 16 + s.scale] = x->d;
+        break;
+    case RGK_K4:
+        put_nibbles(slab, s, x->q + k);
+        h[2 * s.scale] = x->d;
+        h[2 * s.scale + 1] = x->e;
+        slab[K4_ST + (s.run * 16 + s.scale) * 2] = (uint8_t)x->s[k / 32];
+        slab[K4_ST + (s.run * 16 + s.scale) * 2 + 1] = x->t[k / 32];
+        break;
+    default:
+        for (int i = 0; i < 4; i++) {
+            const term t = term_of(rg_format_of(w->placed.type)->layout, x, k + i);
 
-        if (layout == RGK_I8) {
-            put_byte(slab, s, x->q[k] - 128);
-            h[s.run * 16 + s.scale] = x->d;
-        } else if (layout == RGK_I4) {
-            put_nibble(slab, s, x->q[k]);
-            h[s.run * 16 + s.scale] = x->d;
-        } else if (layout == RGK_K4) {
-            put_nibble(slab, s, x->q[k]);
-            h[2 * s.scale] = x->d;
-            h[2 * s.scale + 1] = x->e;
-            slab[K4_ST + (s.run * 16 + s.scale) * 2] = (uint8_t)x->s[k / 32];
-            slab[K4_ST + (s.run * 16 + s.scale) * 2 + 1] = x->t[k / 32];
-        } else {
-            const term t = term_of(f->layout, x, k);
-
-            put_byte(slab, s, t.code);
-            d[(s.run * 2 + s.j) * 16 + s.scale] = t.d;
+            bytes_at(slab, s)[i] = (uint8_t)(t.code + 128);
+            d[0] = t.d;
             if (layout == RGK_G8M)
-                d[256 + (s.run * 2 + s.j) * 16 + s.scale] = t.m;
+                d[256] = t.m;
         }
     }
 }
 
+/* Values that are kept as they are; the last columns may be fewer than four. */
 static void put_values(const rg_cuda_placed *w, uint8_t *panel, int row, const void *src)
 {
     const int layout = w->matrix.layout;
+    const int64_t cols = w->placed.cols;
 
-    for (int64_t k = 0; k < w->placed.cols; k++) {
+    for (int64_t k = 0; k < cols && layout == RGK_F32; k++)
+        ((float *)(void *)panel)[k * RGK_PANEL + row] = ((const float *)src)[k];
+    for (int64_t k = 0; k < cols && layout == RGK_F16; k++)
+        ((uint16_t *)(void *)panel)[k * RGK_PANEL + row] = ((const uint16_t *)src)[k];
+    for (int64_t k = 0; k < cols && layout == RGK_BF16; k += 4) {
         const spot s = spot_of(row, k);
+        uint8_t *slab = panel + k / RGK_SLAB * layouts[layout].slab_bytes;
 
-        if (layout == RGK_F32)
-            ((float *)(void *)panel)[k * RGK_PANEL + row] = ((const float *)src)[k];
-        else if (layout == RGK_F16)
-            ((uint16_t *)(void *)panel)[k * RGK_PANEL + row] = ((const uint16_t *)src)[k];
-        else
-            ((uint16_t *)(void *)(panel + k / RGK_SLAB * layouts[layout].slab_bytes))
-                [((s.run * 2 + s.h) * 32 + s.lane) * 8 + 4 * s.j + s.i] = ((const uint16_t *)src)[k];
+        memcpy((uint16_t *)(void *)slab + ((s.run * 2 + s.h) * 32 + s.lane) * 8 + 4 * s.j, (const uint16_t *)src + k,
+               (cols - k < 4 ? (size_t)(cols - k) : 4) * sizeof(uint16_t));
     }
 }
 
@@ -322,7 +327,8 @@ static void weight_put(rg_placed *placed, int64_t mat, int64_t row, const void *
     }
     for (int64_t k = 0; k < w->placed.cols; k += f->block_len) {
         f->ints((const uint8_t *)src + k / f->block_len * f->block_bytes, &ints);
-        put_block(w, panel, (int)(row % RGK_PANEL), k, &ints);
+        for (int i = 0; i < f->block_len; i += 4)
+            put_four(w, panel, (int)(row % RGK_PANEL), k, &ints, i);
     }
 }
 
