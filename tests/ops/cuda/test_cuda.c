@@ -176,6 +176,29 @@ static void formats_of_many_bits(void **state)
     check(world_wide(true), "bf16", chosen);
 }
 
+/* The other decoders that it computes: every kind of norm, activation, rope, routing, window, cap and sink has the bits of the
+ * definition. */
+static void other_models(void **state)
+{
+    static const char *const names[] = {
+        "character-ai", "cla2", "cla2-moe", "cla3", "cohere2", "exaone4", "falcon", "gemma2", "gemma4", "gemma4-moe",
+        "glm4-moe", "gpt-neox", "gpt-oss", "gpt-oss-mxfp4", "gpt2", "granite", "hunyuan-dense", "llama3",
+        "minimax-m2", "ministral3", "mistral-swa", "nemotron", "olmo2", "olmo3", "opt", "phi-moe", "phi3",
+        "phi4-mini", "qwen2", "qwen3-moe", "smollm3", "starcoder",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(names); i++) {
+        test_model on_gpu, on_host;
+
+        test_model_open_on(&on_gpu, test_data(names[i]), "f32", cuda());
+        test_model_open(&on_host, test_data(names[i]), "f32");
+        has_bits_of_the_definition(names[i], &on_gpu, &on_host);
+        test_model_close(&on_gpu);
+        test_model_close(&on_host);
+    }
+}
+
 /* ---- what it cannot compute --------------------------------------------------------------------------------------- */
 
 static void is_refused(const char *folder, const char *about)
@@ -211,7 +234,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama),   cmocka_unit_test(qwen3),
         cmocka_unit_test(gemma3),  cmocka_unit_test(mixtral),
-        cmocka_unit_test(formats_of_many_bits), cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(formats_of_many_bits), cmocka_unit_test(other_models),
+        cmocka_unit_test(others_are_refused),
     };
 
     test_init(argc, argv);
