@@ -144,7 +144,7 @@ const rg_backend *test_backend(int i)
 
 bool test_is_slow(const rg_backend *b)
 {
-    return (b == rg_backend_nth(0) && rg_backend_nth(1)) || !strcmp(b->name, "far");
+    return (b == rg_backend_nth(0) && rg_backend_nth(1)) || !strcmp(b->name, "far") || !strcmp(b->name, "cuda");
 }
 
 void test_model_open(test_model *t, const char *path, const char *kv_type)

@@ -94,7 +94,8 @@ float *test_logits(const test_model *t, const test_rig_options *o, int first, in
 
 /* The i-th instruction set that the command line leaves over; NULL past the end. */
 const rg_backend *test_backend(int i);
-/* The definition in scalar C where there are others, and what runs it elsewhere (support/far): a reason to compute less. */
+/* The definition in scalar C where there are others, what runs it elsewhere (support/far), and a GPU that is emulated: a reason
+ * to compute less. */
 bool test_is_slow(const rg_backend *b);
 
 #endif
