@@ -10,7 +10,7 @@ typedef struct rg_cuda_image {
     size_t n;
 } rg_cuda_image;
 
-/* Up to one of capability 0; no other where there was no compiler of CUDA. */
+/* Up to one of capability 0, the only one where there was no compiler of CUDA.  Made by scripts/cubins.cmake. */
 extern const rg_cuda_image rg_cuda_images[];
 
 #endif
