@@ -9,7 +9,7 @@
 
 #include "ops/cuda/images.h"
 
-enum { MAJOR = 75, MINOR = 76, PROCESSORS = 16, DYNAMIC_BYTES = 8, MOST_DYNAMIC = 227 * 1024 };
+enum { MAJOR = 75, MINOR = 76, PROCESSORS = 16, DYNAMIC_BYTES = 8 }; /* numbers of attributes */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static rg_cuda device;
@@ -114,12 +114,9 @@ static bool load_kernels(rg_cuda *c, void *driver)
         return rg_fail(&fault, RG_E_UNSUPPORTED, "the GPU does not take the kernels: %s", error_text(c, code));
     for (int i = 0; i < RGK_KERNELS; i++)
         if ((code = c->call.cuModuleGetFunction(&c->kernel[i], module, names[i])) ||
-            (code = c->call.cuFuncSetAttribute(c->kernel[i], DYNAMIC_BYTES,
-                                               c->capability == 80 || c->capability >= 90 ? MOST_DYNAMIC : 96 * 1024)))
-            code = c->kernel[i] ? 0 : code; /* a kernel with much memory of its own takes less */
-    for (int i = 0; i < RGK_KERNELS; i++)
-        if (!c->kernel[i])
-            return rg_fail(&fault, RG_E_UNSUPPORTED, "the code for the GPU lacks the kernel %s", names[i]);
+            (code = c->call.cuFuncSetAttribute(c->kernel[i], DYNAMIC_BYTES, RGK_MOST_DYNAMIC)))
+            return rg_fail(&fault, RG_E_UNSUPPORTED, "the GPU does not take the kernel %s: %s", names[i],
+                           error_text(c, code));
     return true;
 }
 

@@ -53,13 +53,6 @@ void *rg_cuda_take(rg_cuda_lane *l, size_t n, size_t each)
     return l->arena + at;
 }
 
-void rg_cuda_launch_on(rg_cuda_lane *l, rgk_kernel kernel, unsigned x, unsigned y, unsigned z, unsigned threads,
-                       size_t dynamic, void *params)
-{
-    if (l->gpu)
-        rg_cuda_run(l->gpu, &(rg_cuda_launch){ kernel, { x, y, z }, threads, (unsigned)dynamic, l->stream }, params);
-}
-
 const double *rg_cuda_frequencies(rg_cuda_lane *l, const rg_rope *rope)
 {
     const int n = rope->n_variants > 1 ? rope->n_variants : 1;
@@ -99,6 +92,7 @@ static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
 
 static void synchronize(rg_cuda_lane *l)
 {
+    rg_cuda_begin(l);
     rg_cuda_check(l->gpu, l->gpu->call.cuStreamSynchronize(l->stream), "a step");
 }
 
@@ -169,6 +163,7 @@ static void lane_close(rg_lane *base)
     rg_cuda_enter(l->gpu);
     if (l->stream)
         rg_cuda_check(l->gpu, l->gpu->call.cuStreamDestroy_v2(l->stream), "closing");
+    rg_cuda_free_graphs(l);
     for (int i = 0; i < l->n_ropes; i++)
         rg_cuda_free(l->gpu, l->ropes[i].frequency);
     rg_cuda_free(l->gpu, l->arena);
@@ -369,11 +364,13 @@ static void lane_submit(rg_lane *base, const rg_step *step)
     const rg_batch *b = step->batch;
 
     l->step = step;
+    l->n_steps++;
     rg_cuda_enter(l->gpu);
     send_batch(l, b);
     l->f = (rg_fwd){ .reader = step->reader, .batch = b, .exact = step->exact, .layer = -1, .n_threads = 1 };
     l->out = step->text(step->model, &l->f);
     place(l, &l->f);
+    rg_cuda_begin_step(l);
     if (!step->sink)
         return;
     l->out.logits = b->n_logits ? l->out.logits : NULL;

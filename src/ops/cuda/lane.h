@@ -1,5 +1,8 @@
 /* lane.h -- a step on the device: the text runs on the host, once, and every operation becomes launches on one stream.
  *
+ * Launches are noted, and begin when the text has ended.  A step whose launches are those of an earlier one, to the
+ * last byte of their parameters, is replayed as a graph, which takes the host one call: what differs from step to step
+ * (ids, places, tables) lies in the device's memory at the same address.
  * Activations lie in one region of the device, a stack as the handles are; what an operation needs besides lies on top
  * of it while the operation runs.  What the step is made of (ids, places, tables) is sent before, in one piece. */
 #ifndef RG_OPS_CUDA_LANE_H
@@ -9,7 +12,15 @@
 #include "ops/cuda/device.h"
 #include "ops/cuda/state.h"
 
-enum { RG_CUDA_ROPES = 16 };
+enum { RG_CUDA_ROPES = 16, RG_CUDA_GRAPHS = 32 };
+
+/* Launches of a step that came before. */
+typedef struct rg_cuda_graph {
+    uint64_t hash;      /* of the notes */
+    size_t bytes;       /* of them; 0: none yet */
+    void *executable;   /* NULL: they came once only */
+    uint64_t last_used; /* by number of the step */
+} rg_cuda_graph;
 
 /* Memory that grows when a step needs more of it. */
 typedef struct rg_cuda_room {
@@ -41,6 +52,10 @@ typedef struct rg_cuda_lane {
         double *frequency; /* of the device */
     } ropes[RG_CUDA_ROPES];
     int n_ropes;
+    uint8_t *notes;  /* launches that have not begun */
+    size_t n_notes, notes_room;
+    rg_cuda_graph graphs[RG_CUDA_GRAPHS];
+    uint64_t n_steps, n_replayed, n_launches; /* for who wants to know: steps, those by a graph, launches noted */
     rg_fwd f;
     const rg_step *step;
     rg_outputs out;
@@ -65,9 +80,15 @@ static inline rgk_rows rg_cuda_rows_of(const rg_cuda_lane *l, const rg_fwd *f, c
 /* Room above the activations, for the present operation; what is asked for first is there longest.  In a measuring lane
  * only its size counts. */
 void *rg_cuda_take(rg_cuda_lane *l, size_t n, size_t each);
-/* Launch a kernel on the lane's stream. */
+/* Note a launch of a kernel; params is copied. */
 void rg_cuda_launch_on(rg_cuda_lane *l, rgk_kernel kernel, unsigned x, unsigned y, unsigned z, unsigned threads,
                        size_t dynamic, void *params);
+
+/* Begin what has been noted. */
+void rg_cuda_begin(rg_cuda_lane *l);
+/* The same at the end of a step: by a graph, if it is one that came before. */
+void rg_cuda_begin_step(rg_cuda_lane *l);
+void rg_cuda_free_graphs(rg_cuda_lane *l);
 
 /* Compute an operation, or, measuring, find its room.  False and l->err: it cannot be computed. */
 bool rg_cuda_compute(rg_cuda_lane *l, rg_fwd *f, const rg_op *op);

@@ -18,6 +18,7 @@ enum {
     RGK_QUERIES = 8,   /* query heads of one kv head that a block of attention computes */
     RGK_MAX_EXPERTS = 512,
     RGK_MAX_USED = 32,
+    RGK_MOST_DYNAMIC = 90 * 1024, /* bytes of shared memory that a launch asks for: every GPU has so much for a block */
 };
 
 /* How a matrix lies in the device's memory: panels of 16 rows; of a panel, slabs of 256 columns; of a slab, runs of 32

@@ -10,8 +10,9 @@
 #include "ops/cuda/place.h"
 
 enum {
-    THREADS = 256, PRODUCT_THREADS = 256, EXACT_THREADS = 128, EXACT_ROWS = 8, FEW_BYTES = 96 * 1024,
-    MANY_PANELS = 8, MANY_ROWS = 128, MANY_BYTES = 64 * 1024, MOST_FEW = 64,
+    THREADS = 256, PRODUCT_THREADS = 256, EXACT_THREADS = 128, EXACT_ROWS = 8, FEW_BYTES = 80 * 1024,
+    FEW_PANELS = 2, MANY_PANELS = 8, MANY_ROWS = 128, WIDE_PANELS = 16, MOST_FEW = 64, STAGE_BYTES = 4 * 128, /* a row */
+    SIZES = 4,
     PARTIAL_BYTES = 64 << 20, PAIRS = 4096, /* of rows and experts in a pass */
 };
 
@@ -66,6 +67,8 @@ static const float *send_given(rg_cuda_lane *l, const rg_batch *b, int cols)
     float *to = rg_cuda_take(l, (size_t)b->n_rows * (size_t)cols, sizeof *to);
     int n = 0;
 
+    if (l->gpu && b->given)
+        rg_cuda_begin(l); /* what uses this room before is done first */
     for (int i = 0; l->gpu && b->given && i < b->n_rows; i++)
         if (b->token[i] == -1)
             rg_cuda_upload(l->gpu, to + (size_t)n++ * (size_t)cols, b->given[i], (size_t)cols * sizeof *to);
@@ -107,7 +110,6 @@ static bool elementwise(rg_cuda_lane *l, rg_fwd *f, const rg_op *op, rgk_element
     p.x = rows_of(l, f, op->in[0]);
     p.u = rows_of(l, f, op->in[1]);
     p.cols = y->cols;
-    p.n = p.n ? p.n : 1;
     rg_cuda_launch_on(l, RGK_KERNEL_elementwise, (unsigned)y->rows, blocks(y->cols, THREADS), 1, THREADS, 0, &p);
     return true;
 }
@@ -184,7 +186,7 @@ static bool norm(rg_cuda_lane *l, rg_fwd *f, const rg_op *op, rgk_norm_kind kind
                           .w_cols = op->w[0] ? (int32_t)op->w[0]->cols : 1, .eps = op->x };
     const size_t bytes = (size_t)p.n * sizeof(float) * (kind == RGK_MATCH_RMS ? 2 : 1);
 
-    if (bytes > 128 * 1024)
+    if (bytes > RGK_MOST_DYNAMIC)
         return refuse(l, f, "a norm over so many columns");
     rg_cuda_launch_on(l, RGK_KERNEL_norm, (unsigned)y->rows, blocks(y->cols, p.n), 1, p.n > 512 ? THREADS : 64, bytes, &p);
     return true;
@@ -303,7 +305,7 @@ typedef struct product {
     bool accumulate, exact;
 } product;
 
-/* The kernels of a layout, for up to 8 rows; those for 16, 32, 64 and many follow it. */
+/* The kernel of a layout for up to 8 rows; those for 16, 32 and 64, the wide one and that for many follow it. */
 static rgk_kernel kernels_of(rgk_layout layout)
 {
     static const rgk_kernel first[RGK_LAYOUTS] = {
@@ -322,34 +324,47 @@ static bool is_exact(const product *p, int i)
     return p->exact || layout == RGK_F32 || layout == RGK_F16;
 }
 
-/* Matrices [first, first + n) of one layout. */
+/* Runs of so many panels that matrices have. */
+static unsigned runs_of(const rgk_product_params *p, int panels)
+{
+    unsigned n = 0;
+
+    for (int i = 0; i < p->n_matrices; i++)
+        n += blocks(p->matrix[i].rows, RGK_PANEL * panels);
+    return n;
+}
+
+/* Matrices of one layout, by kernels that share the rows of x in shared memory: those of 128 rows, or of 64. */
+static void launch_many(rg_cuda_lane *l, const product *all, rgk_product_params *p, unsigned n_mats, bool wide)
+{
+    const int rows = wide ? MOST_FEW : MANY_ROWS, panels = wide ? WIDE_PANELS : MANY_PANELS;
+
+    rg_cuda_launch_on(l, (rgk_kernel)((int)kernels_of((rgk_layout)p->matrix[0].layout) + (wide ? SIZES : SIZES + 1)),
+                      runs_of(p, panels), n_mats, blocks(all->most, rows), PRODUCT_THREADS,
+                      (size_t)(rows * STAGE_BYTES), p);
+}
+
+/* Matrices of one layout. */
 static void launch_product(rg_cuda_lane *l, const product *all, rgk_product_params p, bool exact)
 {
     const unsigned n_mats = all->start ? (unsigned)all->w[0]->n_mats : 1;
-    int64_t panels = 0, groups = 0;
-    int size = 0, tiles = 1;
+    int size = 0;
 
-    for (int i = 0; i < p.n_matrices; i++) {
-        panels += blocks(p.matrix[i].rows, RGK_PANEL);
-        groups += blocks(p.matrix[i].rows, RGK_PANEL * MANY_PANELS);
-    }
     if (exact) {
-        rg_cuda_launch_on(l, RGK_KERNEL_exact, (unsigned)panels, n_mats, blocks(all->most, EXACT_ROWS), EXACT_THREADS, 0, &p);
+        rg_cuda_launch_on(l, RGK_KERNEL_exact, runs_of(&p, 1), n_mats, blocks(all->most, EXACT_ROWS), EXACT_THREADS, 0, &p);
         return;
     }
-    if (all->n_rows > MOST_FEW * (int)n_mats) {
-        rg_cuda_launch_on(l, kernels_of((rgk_layout)p.matrix[0].layout) + 4, (unsigned)groups, n_mats,
-                          blocks(all->most, MANY_ROWS), PRODUCT_THREADS, MANY_BYTES, &p);
-        return;
-    }
-    while (size < 3 && 8 * tiles * (int)n_mats < all->n_rows) {
+    while (size < SIZES - 1 && (8 << size) * (int)n_mats < all->n_rows)
         size++;
-        tiles *= 2;
+    if (all->n_rows > MOST_FEW * (int)n_mats ||
+        (size == SIZES - 1 && (int)(runs_of(&p, WIDE_PANELS) * n_mats) >= l->gpu->n_processors / 2)) {
+        launch_many(l, all, &p, n_mats, all->n_rows <= MOST_FEW * (int)n_mats);
+        return;
     }
-    const int slab_bytes = 8 * tiles * RGK_PANEL * (int)sizeof(float), most = FEW_BYTES / slab_bytes;
-    p.slabs_at_once = p.n_slabs < most ? p.n_slabs : most;
-    rg_cuda_launch_on(l, (rgk_kernel)((int)kernels_of((rgk_layout)p.matrix[0].layout) + size), (unsigned)panels, n_mats,
-                      blocks(all->most, 8 * tiles), PRODUCT_THREADS, (size_t)(p.slabs_at_once * slab_bytes), &p);
+    const int panels = size < 2 ? 1 : FEW_PANELS, slab_bytes = panels * (8 << size) * RGK_PANEL * (int)sizeof(float);
+    p.slabs_at_once = p.n_slabs < FEW_BYTES / slab_bytes ? p.n_slabs : FEW_BYTES / slab_bytes;
+    rg_cuda_launch_on(l, (rgk_kernel)((int)kernels_of((rgk_layout)p.matrix[0].layout) + size), runs_of(&p, panels), n_mats,
+                      blocks(all->most, 8 << size), PRODUCT_THREADS, (size_t)(p.slabs_at_once * slab_bytes), &p);
 }
 
 static void round_rows(rg_cuda_lane *l, const product *all, rgk_product_params *p)

@@ -121,6 +121,7 @@ typedef struct shared {
     float m[RGK_QUERIES], l[RGK_QUERIES];
     uint8_t *part[RGK_SEGMENT]; /* of each key: the layer's part of its block; NULL: the row does not see it */
     int32_t slot[RGK_SEGMENT];
+    bool whole[BLOCKS]; /* all keys of the block are seen, and lie in one block in their order */
     int kv_head;
 } shared;
 
@@ -144,7 +145,7 @@ RGK_DEVICE void score(const rgk_attend_params *p, shared *s, int j, int n, int t
     RGK_UNROLL
     for (int q = 0; q < RGK_QUERIES; q++)
         sum[q] = 0.0f;
-    RGK_UNROLL_BY(8)
+    RGK_UNROLL_BY(16)
     for (int c = 0; c < k_dim; c++) {
         float v = stored(at.k, type, (int64_t)c * RGK_KEYS + i);
 
@@ -209,6 +210,32 @@ RGK_DEVICE void weigh(shared *s, int q, int lo, int hi)
 
 enum { TOGETHER = 2 }; /* queries whose sums a thread makes at once */
 
+/* o += the weighted values of a block whose keys are all seen: loads that wait for nothing. */
+RGK_DEVICE void add_whole(const rgk_attend_params *p, const shared *s, int q, int n, int d, int block, int type,
+                          float o[TOGETHER])
+{
+    const int v_dim = p->kv.v_dim, v_runs = (v_dim + KV_RUN - 1) / KV_RUN, first = block * RGK_KEYS;
+    const place at = place_of(&p->kv, s->part[first], s->kv_head);
+
+    RGK_UNROLL_BY(4)
+    for (int j = 0; j < RGK_KEYS; j += 4) {
+        float v[4];
+
+        RGK_UNROLL
+        for (int k = 0; k < 4; k++) {
+            v[k] = stored(at.v, type, (j + k) * v_dim + d);
+            if (type == RGK_KV_Q8)
+                v[k] = v[k] * rgk_from_bf16(at.v_scales[(j + k) * v_runs + d / KV_RUN]);
+        }
+        RGK_UNROLL
+        for (int i = 0; i < TOGETHER; i++)
+            if (i < n) {
+                const float *w = &s->p[q + i][first + j];
+                o[i] = rgk_fma(w[3], v[3], rgk_fma(w[2], v[2], rgk_fma(w[1], v[1], rgk_fma(w[0], v[0], o[i]))));
+            }
+    }
+}
+
 /* The sums o of one dimension of n queries from q on over blocks [lo, hi). */
 RGK_DEVICE void values(const rgk_attend_params *p, const shared *s, int q, int n, int d, int lo, int hi, int type,
                        float o[TOGETHER])
@@ -222,20 +249,27 @@ RGK_DEVICE void values(const rgk_attend_params *p, const shared *s, int q, int n
         RGK_UNROLL
         for (int i = 0; i < TOGETHER; i++)
             o[i] *= i < n ? s->rescale[q + i][block] : 1.0f;
+        if (s->whole[block]) {
+            add_whole(p, s, q, n, d, block, type, o);
+            continue;
+        }
         RGK_UNROLL_BY(8)
         for (int key = block * RGK_KEYS; key < (block + 1) * RGK_KEYS; key++) {
+            uint8_t *part = s->part[key];
             const int at_row = s->slot[key] % RGK_KEYS;
+            float v = 0.0f;
 
-            if (!s->part[key])
-                continue;
-            const place at = place_of(&p->kv, s->part[key], s->kv_head);
-            float v = stored(at.v, type, (int64_t)at_row * v_dim + d);
-            if (type == RGK_KV_Q8)
-                v = v * rgk_from_bf16(at.v_scales[at_row * v_runs + d / KV_RUN]);
+            if (part) {
+                const place at = place_of(&p->kv, part, s->kv_head);
+
+                v = stored(at.v, type, at_row * v_dim + d);
+                if (type == RGK_KV_Q8)
+                    v = v * rgk_from_bf16(at.v_scales[at_row * v_runs + d / KV_RUN]);
+            }
             RGK_UNROLL
             for (int i = 0; i < TOGETHER; i++)
                 if (i < n)
-                    o[i] = rgk_fma(s->p[q + i][key], v, o[i]);
+                    o[i] = part ? rgk_fma(s->p[q + i][key], v, o[i]) : o[i];
         }
     }
 }
@@ -313,6 +347,8 @@ RGK_DEVICE void find_keys(const rgk_attend_params *p, shared *s, seen see, int h
 
         s->slot[j] = sees ? slot_of(b, row, span, position) : 0;
         s->part[j] = sees ? part_of(b, &p->kv, span, s->slot[j]) : (uint8_t *)0;
+        if (j % RGK_KEYS == 0)
+            s->whole[j / RGK_KEYS] = position >= see.low && position + RGK_KEYS <= see.end && b->ancestor[row] < 0;
     }
 }
 

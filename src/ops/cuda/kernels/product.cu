@@ -227,63 +227,118 @@ RGK_DEVICE bool has_sums(int layout)
 
 /* ---- few rows ---------------------------------------------------------------------------------------------------- */
 
-/* A block has one panel and up to 8 TILES rows; its warps take slabs by turns and leave their sums in shared memory,
- * where they are added in order. */
-enum { WARPS = 8, THREADS = WARPS * RGK_WARP, MOST_TILES = 8 };
+/* A block has a panel, or two neighbours, and up to 8 TILES rows; its warps take slabs by turns and leave their sums in
+ * shared memory, where they are added in order. */
+enum { WARPS = 8, THREADS = WARPS * RGK_WARP, MOST_TILES = 8, MOST_PANELS = 2, STAGES_OF_SLAB = 4 };
 
-/* One slab of a panel by `tiles` times 8 rows: s[tile] as rgk_mma has c. */
-RGK_DEVICE void slab_of(int layout, int tiles, const rgk_product_params *p, const job *j, int slab, float s[][4])
+/* A lane's loads of two runs of a panel: the `stage`-th quarter of a slab. */
+RGK_DEVICE void load_stage(int layout, const uint8_t *slab, int stage, bool once, rgk_u4 *raw)
 {
-    const int lane = RGK_THREAD % RGK_WARP, g = lane / 4, t = lane % 4;
-    const uint8_t *at = j->panel + (int64_t)slab * rgk_slab_bytes(layout);
-    const uint16_t *x[MOST_TILES];
-    rgk_u4 raw[16];
+    const int n = n_loads(layout) / STAGES_OF_SLAB;
 
     RGK_UNROLL
-    for (int i = 0; i < n_loads(layout); i++)
-        raw[i] = rgk_load_once(at + i * 512 + lane * 16);
+    for (int i = 0; i < n; i++) {
+        const uint8_t *at = slab + (stage * n + i) * 512 + RGK_THREAD % RGK_WARP * 16;
+        raw[i] = once ? rgk_load_once(at) : rgk_load(at);
+    }
+}
+
+/* Operands and scales of a run. */
+typedef struct run {
+    uint32_t a[2][4];
+    scales by[2];
+} run;
+
+RGK_DEVICE run run_of(int layout, const uint8_t *slab, const rgk_u4 *raw, int in_raw, int of_slab)
+{
+    const int g = RGK_THREAD % RGK_WARP / 4;
+    run r;
+
+    unpack(layout, raw, in_raw, r.a);
+    if (layout != RGK_BF16) {
+        r.by[0] = scales_of(layout, slab, of_slab, 0, g);
+        r.by[1] = scales_of(layout, slab, of_slab, 1, g);
+    }
+    return r;
+}
+
+RGK_DEVICE void multiply_run(int layout, float s[4], const run *r, const rgk_u4 *b, const float sums[2][2])
+{
+    if (layout == RGK_BF16) {
+        rgk_mma(s, r->a[0], b->v);
+        rgk_mma(s, r->a[1], b->v + 2);
+    } else {
+        add_run(layout, s, r->a, b, r->by, sums);
+    }
+}
+
+/* One slab of the panels by `tiles` times 8 rows: s[panel][tile] as rgk_mma has c. */
+RGK_DEVICE void slab_of(int layout, int panels, int tiles, const rgk_product_params *p, const job *j, int slab,
+                        float s[MOST_PANELS][MOST_TILES][4])
+{
+    const int lane = RGK_THREAD % RGK_WARP, g = lane / 4, t = lane % 4;
+    const int at_once = panels == 1 ? STAGES_OF_SLAB : 1; /* stages whose loads are on their way together */
+    const uint8_t *at[MOST_PANELS];
+    const uint16_t *x[MOST_TILES];
+    rgk_u4 raw[MOST_PANELS][16], next[MOST_PANELS][4];
+
+    RGK_UNROLL
+    for (int k = 0; k < panels; k++) {
+        const int panel = k < j->n_panels ? k : 0;
+
+        at[k] = j->panel + panel * p->matrix[j->k].panel_bytes + (int64_t)slab * rgk_slab_bytes(layout);
+        RGK_UNROLL
+        for (int i = 0; i < at_once; i++)
+            load_stage(layout, at[k], i, true, raw[k] + i * n_loads(layout) / STAGES_OF_SLAB);
+    }
     RGK_UNROLL
     for (int n = 0; n < tiles; n++) {
         x[n] = p->h + (row_of(p, j, 8 * n + g) * p->n_slabs + slab) * RGK_SLAB + 8 * t;
         RGK_UNROLL
-        for (int i = 0; i < 4; i++)
-            s[n][i] = 0.0f;
+        for (int i = 0; i < 4 * panels; i++)
+            s[i / 4][n][i % 4] = 0.0f;
     }
     RGK_UNROLL
-    for (int run = 0; run < RGK_SLAB / RGK_RUN; run++) {
-        uint32_t a[2][4];
-        scales by[2];
+    for (int stage = 0; stage < STAGES_OF_SLAB; stage++) {
+        RGK_UNROLL
+        for (int k = 0; k < panels && at_once == 1 && stage + 1 < STAGES_OF_SLAB; k++)
+            load_stage(layout, at[k], stage + 1, true, next[k]);
+        RGK_UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int of_slab = 2 * stage + i;
+            run r[MOST_PANELS];
 
-        unpack(layout, raw, run, a);
-        if (layout != RGK_BF16) {
-            by[0] = scales_of(layout, at, run, 0, g);
-            by[1] = scales_of(layout, at, run, 1, g);
+            RGK_UNROLL
+            for (int k = 0; k < panels; k++)
+                r[k] = run_of(layout, at[k], raw[k], at_once == 1 ? i : of_slab, of_slab);
+            RGK_UNROLL
+            for (int n = 0; n < tiles; n++) {
+                const rgk_u4 b = rgk_load(x[n] + of_slab * RGK_RUN);
+                float sums[2][2];
+
+                RGK_UNROLL
+                for (int m = 0; m < 4 && has_sums(layout); m++)
+                    sums[m / 2][m % 2] = p->sums[(row_of(p, j, 8 * n + 2 * t + m % 2) * p->n_slabs + slab) * 16 +
+                                                 2 * of_slab + m / 2];
+                RGK_UNROLL
+                for (int k = 0; k < panels; k++)
+                    multiply_run(layout, s[k][n], &r[k], &b, sums);
+            }
         }
         RGK_UNROLL
-        for (int n = 0; n < tiles; n++) {
-            const rgk_u4 b = rgk_load(x[n] + run * RGK_RUN);
-            float sums[2][2];
-
-            if (layout == RGK_BF16) {
-                rgk_mma(s[n], a[0], b.v);
-                rgk_mma(s[n], a[1], b.v + 2);
-                continue;
-            }
-            RGK_UNROLL
-            for (int i = 0; i < 4 && has_sums(layout); i++)
-                sums[i / 2][i % 2] = p->sums[(row_of(p, j, 8 * n + 2 * t + i % 2) * p->n_slabs + slab) * 16 + 2 * run + i / 2];
-            add_run(layout, s[n], a, &b, by, sums);
-        }
+        for (int i = 0; i < 4 * panels && at_once == 1; i++)
+            raw[i / 4][i % 4] = next[i / 4][i % 4];
     }
 }
 
-RGK_DEVICE void few(int layout, int tiles, const rgk_product_params *p)
+RGK_DEVICE void few(int layout, int panels, int tiles, const rgk_product_params *p)
 {
     RGK_DYNAMIC;
-    float (*part)[RGK_PANEL] = (float (*)[RGK_PANEL])(void *)rgk_dynamic; /* [slab of a round][row of x] */
-    const job j = job_of(p, 1, 8 * tiles);
+    float (*part)[RGK_PANEL] = (float (*)[RGK_PANEL])(void *)rgk_dynamic; /* [slab of a round][panel][row of x] */
+    const job j = job_of(p, panels, 8 * tiles);
     const int warp = RGK_THREAD / RGK_WARP, lane = RGK_THREAD % RGK_WARP, g = lane / 4, t = lane % 4;
-    float total[MOST_TILES / 2] = { 0.0f };
+    const int each = 8 * tiles * panels, n_totals = each * RGK_PANEL;
+    float total[MOST_PANELS * MOST_TILES / 2] = { 0.0f };
 
     if (j.n <= 0)
         return;
@@ -291,43 +346,41 @@ RGK_DEVICE void few(int layout, int tiles, const rgk_product_params *p)
         const int end = p->n_slabs - first < p->slabs_at_once ? p->n_slabs : first + p->slabs_at_once;
 
         for (int slab = first + warp; slab < end; slab += WARPS) {
-            float s[MOST_TILES][4];
+            float s[MOST_PANELS][MOST_TILES][4];
 
-            slab_of(layout, tiles, p, &j, slab, s);
+            slab_of(layout, panels, tiles, p, &j, slab, s);
             RGK_UNROLL
-            for (int n = 0; n < tiles; n++) {
+            for (int n = 0; n < tiles * panels; n++) {
                 RGK_UNROLL
                 for (int i = 0; i < 4; i++)
-                    part[(slab - first) * 8 * tiles + 8 * n + 2 * t + i % 2][g + i / 2 * 8] = s[n][i];
+                    part[(slab - first) * each + 8 * n + 2 * t + i % 2][g + i / 2 * 8] = s[n / tiles][n % tiles][i];
             }
         }
         rgk_sync();
         RGK_UNROLL
-        for (int k = 0; k < MOST_TILES / 2; k++) {
+        for (int k = 0; k < MOST_PANELS * MOST_TILES / 2; k++) {
             const int i = k * THREADS + RGK_THREAD;
 
-            for (int slab = 0; i < 8 * tiles * RGK_PANEL && slab < end - first; slab++)
-                total[k] += part[slab * 8 * tiles + i / RGK_PANEL][i % RGK_PANEL];
+            for (int slab = 0; i < n_totals && slab < end - first; slab++)
+                total[k] += part[slab * each + i / RGK_PANEL][i % RGK_PANEL];
         }
         rgk_sync();
     }
     RGK_UNROLL
-    for (int k = 0; k < MOST_TILES / 2; k++) {
-        const int i = k * THREADS + RGK_THREAD;
+    for (int k = 0; k < MOST_PANELS * MOST_TILES / 2; k++) {
+        const int i = k * THREADS + RGK_THREAD, row = i / RGK_PANEL;
 
-        if (i < 8 * tiles * RGK_PANEL)
-            put(p, &j, i / RGK_PANEL, 0, i % RGK_PANEL, total[k]);
+        if (i < n_totals && row / (8 * tiles) < j.n_panels)
+            put(p, &j, row % (8 * tiles), row / (8 * tiles), i % RGK_PANEL, total[k]);
     }
 }
 
 /* ---- many rows --------------------------------------------------------------------------------------------------- */
 
-/* A block has 8 panels and 128 rows, a warp 2 panels and 64 rows.  x comes to shared memory in stages of 64 columns; a
- * warp reads its panels, which lie in the order in which it multiplies them, by itself. */
-enum {
-    MANY_PANELS = 8, MANY_ROWS = 128, STAGES = 4, STAGE_COLS = 64, STAGE_BYTES = MANY_ROWS * STAGE_COLS * 2,
-    STAGES_OF_SLAB = RGK_SLAB / STAGE_COLS, TILES = 8, PANELS = 2,
-};
+/* A warp has 2 panels and 64 rows, a block 8 panels and 128 rows, or, wide, 16 panels and 64 rows.  x comes to shared
+ * memory in stages of 64 columns; a warp reads its panels, which lie in the order in which it multiplies them, by
+ * itself. */
+enum { STAGES = 4, STAGE_COLS = 64, TILES = 8, PANELS = 2, MANY_ROWS = 128 };
 
 /* Where 16 bytes of a row of a stage lie: two rows side by side differ in the half of the banks that they use. */
 RGK_DEVICE unsigned char *staged(unsigned char *stage, int row, int piece)
@@ -335,24 +388,14 @@ RGK_DEVICE unsigned char *staged(unsigned char *stage, int row, int piece)
     return stage + row * STAGE_COLS * 2 + (piece ^ row % 2 * 4) * 16;
 }
 
-RGK_DEVICE void fetch_stage(const rgk_product_params *p, const int64_t *rows, unsigned char *stages, int stage)
+RGK_DEVICE void fetch_stage(const rgk_product_params *p, const int64_t *rows, int n_rows, unsigned char *stages, int stage)
 {
-    unsigned char *to = stages + stage % STAGES * STAGE_BYTES;
+    unsigned char *to = stages + stage % STAGES * n_rows * STAGE_COLS * 2;
 
     if (stage < p->n_slabs * STAGES_OF_SLAB)
-        for (int i = RGK_THREAD; i < MANY_ROWS * 8; i += THREADS)
+        for (int i = RGK_THREAD; i < n_rows * 8; i += THREADS)
             rgk_copy(staged(to, i / 8, i % 8), p->h + rows[i / 8] + stage * STAGE_COLS + i % 8 * 8, true);
     rgk_copy_commit();
-}
-
-/* A lane's loads of two runs of a panel: the `stage`-th quarter of a slab. */
-RGK_DEVICE void load_stage(int layout, const uint8_t *slab, int stage, rgk_u4 *raw)
-{
-    const int n = n_loads(layout) / STAGES_OF_SLAB;
-
-    RGK_UNROLL
-    for (int i = 0; i < n; i++)
-        raw[i] = rgk_load(slab + (stage * n + i) * 512 + RGK_THREAD % RGK_WARP * 16);
 }
 
 /* Two runs of a warp's panels by its rows. */
@@ -363,79 +406,71 @@ RGK_DEVICE void multiply_stage(int layout, const rgk_product_params *p, const jo
     const int lane = RGK_THREAD % RGK_WARP, g = lane / 4, t = lane % 4;
 
     RGK_UNROLL
-    for (int run = 0; run < 2; run++) {
-        const int of_slab = column % RGK_SLAB / RGK_RUN + run;
-        uint32_t a[PANELS][2][4];
-        scales by[PANELS][2];
+    for (int i = 0; i < 2; i++) {
+        run r[PANELS];
 
         RGK_UNROLL
-        for (int k = 0; k < PANELS; k++) {
-            unpack(layout, raw[k], run, a[k]);
-            if (layout != RGK_BF16) {
-                by[k][0] = scales_of(layout, slab[k], of_slab, 0, g);
-                by[k][1] = scales_of(layout, slab[k], of_slab, 1, g);
-            }
-        }
+        for (int k = 0; k < PANELS; k++)
+            r[k] = run_of(layout, slab[k], raw[k], i, column % RGK_SLAB / RGK_RUN + i);
         RGK_UNROLL
         for (int n = 0; n < TILES; n++) {
-            const rgk_u4 b = *(const rgk_u4 *)(const void *)staged(stage, first_row + 8 * n + g, 4 * run + t);
+            const rgk_u4 b = *(const rgk_u4 *)(const void *)staged(stage, first_row + 8 * n + g, 4 * i + t);
             float sums[2][2];
 
             RGK_UNROLL
-            for (int i = 0; i < 4 && has_sums(layout); i++)
-                sums[i / 2][i % 2] = p->sums[row_of(p, j, first_row + 8 * n + 2 * t + i % 2) * p->n_slabs * 16 +
-                                             column / 16 + 2 * run + i / 2];
+            for (int m = 0; m < 4 && has_sums(layout); m++)
+                sums[m / 2][m % 2] = p->sums[row_of(p, j, first_row + 8 * n + 2 * t + m % 2) * p->n_slabs * 16 +
+                                             column / 16 + 2 * i + m / 2];
             RGK_UNROLL
             for (int k = 0; k < PANELS; k++)
-                if (layout == RGK_BF16) {
-                    rgk_mma(s[k][n], a[k][0], b.v);
-                    rgk_mma(s[k][n], a[k][1], b.v + 2);
-                } else {
-                    add_run(layout, s[k][n], a[k], &b, by[k], sums);
-                }
+                multiply_run(layout, s[k][n], &r[k], &b, sums);
         }
     }
 }
 
-RGK_DEVICE void many(int layout, const rgk_product_params *p)
+/* row_warps: warps that have different rows. */
+RGK_DEVICE void many(int layout, int row_warps, const rgk_product_params *p)
 {
     RGK_DYNAMIC;
     RGK_SHARED int64_t rows[MANY_ROWS]; /* of x: where they begin */
-    const job j = job_of(p, MANY_PANELS, MANY_ROWS);
+    const int panel_warps = WARPS / row_warps, n_rows = 8 * TILES * row_warps;
+    const job j = job_of(p, PANELS * panel_warps, n_rows);
     const int warp = RGK_THREAD / RGK_WARP, lane = RGK_THREAD % RGK_WARP, g = lane / 4, t = lane % 4;
-    const int first_panel = warp % 4 * PANELS, first_row = warp / 4 * 8 * TILES, n = p->n_slabs * STAGES_OF_SLAB;
+    const int first_panel = warp % panel_warps * PANELS, first_row = warp / panel_warps * 8 * TILES;
+    const int n = p->n_slabs * STAGES_OF_SLAB;
     float total[PANELS][TILES][4], s[PANELS][TILES][4];
     const uint8_t *slab[PANELS];
     rgk_u4 raw[PANELS][4], next[PANELS][4];
 
     if (j.n <= 0)
         return;
-    for (int i = RGK_THREAD; i < MANY_ROWS; i += THREADS)
+    for (int i = RGK_THREAD; i < n_rows; i += THREADS)
         rows[i] = row_of(p, &j, i) * p->n_slabs * RGK_SLAB;
     RGK_UNROLL
     for (int k = 0; k < PANELS; k++) { /* a panel too many is the last one again, and is not written */
         const int panel = first_panel + k < j.n_panels ? first_panel + k : j.n_panels - 1;
 
         slab[k] = j.panel + panel * p->matrix[j.k].panel_bytes;
-        load_stage(layout, slab[k], 0, raw[k]);
+        load_stage(layout, slab[k], 0, row_warps == 1, raw[k]);
         RGK_UNROLL
         for (int i = 0; i < 4 * TILES; i++)
             total[k][i / 4][i % 4] = s[k][i / 4][i % 4] = 0.0f;
     }
     rgk_sync();
     for (int i = 0; i < STAGES - 1; i++)
-        fetch_stage(p, rows, rgk_dynamic, i);
+        fetch_stage(p, rows, n_rows, rgk_dynamic, i);
     for (int stage = 0; stage < n; stage++) {
         const bool ends = stage % STAGES_OF_SLAB == STAGES_OF_SLAB - 1;
 
         rgk_copy_wait(2); /* STAGES - 2 */
         rgk_sync();
-        fetch_stage(p, rows, rgk_dynamic, stage + STAGES - 1);
+        fetch_stage(p, rows, n_rows, rgk_dynamic, stage + STAGES - 1);
         RGK_UNROLL
         for (int k = 0; k < PANELS && stage + 1 < n; k++)
-            load_stage(layout, slab[k] + (ends ? rgk_slab_bytes(layout) : 0), (stage + 1) % STAGES_OF_SLAB, next[k]);
-        multiply_stage(layout, p, &j, slab, stage * STAGE_COLS, rgk_dynamic + stage % STAGES * STAGE_BYTES, raw,
-                       first_row, s);
+            load_stage(layout, slab[k] + (ends ? rgk_slab_bytes(layout) : 0), (stage + 1) % STAGES_OF_SLAB,
+                       row_warps == 1, next[k]);
+        multiply_stage(layout, p, &j, slab, stage * STAGE_COLS,
+                       rgk_dynamic + stage % STAGES * n_rows * STAGE_COLS * 2, raw, first_row, s);
         RGK_UNROLL
         for (int k = 0; k < PANELS; k++) {
             slab[k] += ends ? rgk_slab_bytes(layout) : 0;
@@ -454,26 +489,30 @@ RGK_DEVICE void many(int layout, const rgk_product_params *p)
         RGK_UNROLL
         for (int i = 0; i < 4 * TILES; i++)
             if (first_panel + k < j.n_panels)
-                put(p, &j, first_row + i / 4 * 8 + 2 * t + i % 2, first_panel + k, g + i % 4 / 2 * 8, total[k][i / 4][i % 4]);
+                put(p, &j, first_row + i / 4 * 8 + 2 * t + i % 2, first_panel + k, g + i % 4 / 2 * 8,
+                    total[k][i / 4][i % 4]);
     }
 }
 
 /* ---- the kernels ------------------------------------------------------------------------------------------------- */
 
-#define FEW(name, layout, tiles, blocks)                                                                               \
+#define FEW(name, layout, panels, tiles, blocks)                                                                       \
     RGK_KERNEL_OF(name, product, 256, blocks)                                                                          \
     {                                                                                                                  \
-        few(layout, tiles, &p);                                                                                        \
+        few(layout, panels, tiles, &p);                                                                                \
+    }
+#define MANY(name, layout, row_warps)                                                                                  \
+    RGK_KERNEL_OF(name, product, 256, 1)                                                                               \
+    {                                                                                                                  \
+        many(layout, row_warps, &p);                                                                                   \
     }
 #define PRODUCTS(name, layout)                                                                                         \
-    FEW(name##_8, layout, 1, 2)                                                                                        \
-    FEW(name##_16, layout, 2, 2)                                                                                       \
-    FEW(name##_32, layout, 4, 1)                                                                                       \
-    FEW(name##_64, layout, 8, 1)                                                                                       \
-    RGK_KERNEL_OF(name##_many, product, 256, 1)                                                                        \
-    {                                                                                                                  \
-        many(layout, &p);                                                                                              \
-    }
+    FEW(name##_8, layout, 1, 1, 2)                                                                                     \
+    FEW(name##_16, layout, 1, 2, 2)                                                                                    \
+    FEW(name##_32, layout, 2, 4, 1)                                                                                    \
+    FEW(name##_64, layout, 2, 8, 1)                                                                                    \
+    MANY(name##_wide, layout, 1)                                                                                       \
+    MANY(name##_many, layout, 2)
 PRODUCTS(bf16, RGK_BF16)
 PRODUCTS(i8, RGK_I8)
 PRODUCTS(i4, RGK_I4)

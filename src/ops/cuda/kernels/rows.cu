@@ -99,10 +99,12 @@ RGK_DEVICE float sum_of(const float *x, int n, float mean, bool squares)
 {
     float lane = 0.0f;
 
-    for (int k = RGK_THREAD; k < n && RGK_THREAD < 16; k += 16) {
-        const float d = x[k] - mean;
-        lane = squares ? rgk_fma(d, d, lane) : lane + d;
-    }
+    if (RGK_THREAD < 16)
+        RGK_UNROLL_BY(16)
+        for (int k = RGK_THREAD; k < n; k += 16) {
+            const float d = x[k] - mean;
+            lane = squares ? rgk_fma(d, d, lane) : lane + d;
+        }
     return rgk_tree16(lane);
 }
 
