@@ -65,13 +65,16 @@ const double *rg_cuda_frequencies(rg_cuda_lane *l, const rg_rope *rope)
     if (i < l->n_ropes)
         return l->ropes[i].frequency;
     RG_ASSERT(i < RG_CUDA_ROPES);
-    double *values = rg_array((size_t)n * (size_t)rope->n_pairs, sizeof *values); /* fits: checked by rg_array */
-    l->ropes[i].frequency = rg_cuda_alloc(l->gpu, (size_t)n * (size_t)rope->n_pairs * sizeof *values, NULL);
+    const size_t each = (size_t)rope->n_pairs + 1, bytes = (size_t)n * each * sizeof(double); /* fit: few and short */
+    double *values = rg_array((size_t)n * each, sizeof *values);
+    l->ropes[i].frequency = rg_cuda_alloc(l->gpu, bytes, NULL);
     RG_ASSERT(values && l->ropes[i].frequency);
-    for (int v = 0; v < n; v++)
+    for (int v = 0; v < n; v++) {
         for (int k = 0; k < rope->n_pairs; k++)
-            values[v * rope->n_pairs + k] = (double)rope[v].inv_freq[k];
-    rg_cuda_upload(l->gpu, l->ropes[i].frequency, values, (size_t)n * (size_t)rope->n_pairs * sizeof *values);
+            values[(size_t)v * each + (size_t)k] = (double)rope[v].inv_freq[k];
+        values[(size_t)v * each + each - 1] = (double)rope[v].factor;
+    }
+    rg_cuda_upload(l->gpu, l->ropes[i].frequency, values, bytes);
     rg_free(values);
     l->ropes[i].rope = rope;
     l->n_ropes++;

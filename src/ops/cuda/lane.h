@@ -92,7 +92,7 @@ void rg_cuda_free_graphs(rg_cuda_lane *l);
 
 /* Compute an operation, or, measuring, find its room.  False and l->err: it cannot be computed. */
 bool rg_cuda_compute(rg_cuda_lane *l, rg_fwd *f, const rg_op *op);
-/* Frequencies of a rope on the device. */
+/* Frequencies and factors of a rope on the device (rgk_rotate_params). */
 const double *rg_cuda_frequencies(rg_cuda_lane *l, const rg_rope *rope);
 
 void rg_cuda_add_lane(rg_backend *b);

@@ -116,9 +116,8 @@ typedef struct rgk_norm_params { /* grid: (rows, runs); dynamic: n floats, twice
 typedef struct rgk_rotate_params { /* grid: rows */
     rgk_batch batch;
     rgk_rows x;
-    const double *frequency; /* [n_variants][n_pairs] */
+    const double *frequency; /* [n_variants][n_pairs], and behind those of each its factor: [n_pairs + 1] */
     int32_t cols, head_dim, first, n_pairs, n_variants, last;
-    float factor;
     bool interleaved;
 } rgk_rotate_params;
 

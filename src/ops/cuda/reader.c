@@ -188,7 +188,8 @@ static bool norm(rg_cuda_lane *l, rg_fwd *f, const rg_op *op, rgk_norm_kind kind
 
     if (bytes > RGK_MOST_DYNAMIC)
         return refuse(l, f, "a norm over so many columns");
-    rg_cuda_launch_on(l, RGK_KERNEL_norm, (unsigned)y->rows, blocks(y->cols, p.n), 1, p.n > 512 ? THREADS : 64, bytes, &p);
+    rg_cuda_launch_on(l, RGK_KERNEL_norm, (unsigned)y->rows, blocks(y->cols, p.n), 1,
+                      p.n > 512 ? 1024 : 64, bytes, &p);
     return true;
 }
 
@@ -218,7 +219,7 @@ static bool rotate(rg_cuda_lane *l, rg_fwd *f, const rg_op *op)
     const rg_act *x = op->out[0];
     rgk_rotate_params p = { .x = rows_of(l, f, x), .cols = x->cols, .head_dim = op->n, .first = (int32_t)op->x,
                             .n_pairs = rope->n_pairs, .n_variants = rope->n_variants > 1 ? rope->n_variants : 1,
-                            .last = op->y > 0 ? (int32_t)op->y : INT32_MAX, .factor = rope->factor,
+                            .last = op->y > 0 ? (int32_t)op->y : INT32_MAX,
                             .interleaved = rope->interleaved };
 
     if (rope->original)
@@ -344,18 +345,36 @@ static void launch_many(rg_cuda_lane *l, const product *all, rgk_product_params 
                       (size_t)(rows * STAGE_BYTES), p);
 }
 
+/* By how many rows kernels are chosen: 8 << size at once. */
+static int size_for(const product *all)
+{
+    const int n_mats = all->start ? (int)all->w[0]->n_mats : 1;
+    int size = 0;
+
+    while (size < SIZES - 1 && (8 << size) * n_mats < all->n_rows)
+        size++;
+    return size;
+}
+
+/* True if the kernels of matrix i want x rounded before: small ones that need no sums round it themselves. */
+static bool wants_rounded(const product *all, int i)
+{
+    rgk_layout layout = RGK_F32;
+
+    rg_cuda_layout_of(all->w[i]->type, &layout);
+    return !is_exact(all, i) && (size_for(all) > 1 || layout == RGK_K4 || layout == RGK_G8M);
+}
+
 /* Matrices of one layout. */
 static void launch_product(rg_cuda_lane *l, const product *all, rgk_product_params p, bool exact)
 {
     const unsigned n_mats = all->start ? (unsigned)all->w[0]->n_mats : 1;
-    int size = 0;
+    const int size = size_for(all);
 
     if (exact) {
         rg_cuda_launch_on(l, RGK_KERNEL_exact, runs_of(&p, 1), n_mats, blocks(all->most, EXACT_ROWS), EXACT_THREADS, 0, &p);
         return;
     }
-    while (size < SIZES - 1 && (8 << size) * (int)n_mats < all->n_rows)
-        size++;
     if (all->n_rows > MOST_FEW * (int)n_mats ||
         (size == SIZES - 1 && (int)(runs_of(&p, WIDE_PANELS) * n_mats) >= l->gpu->n_processors / 2)) {
         launch_many(l, all, &p, n_mats, all->n_rows <= MOST_FEW * (int)n_mats);
@@ -385,16 +404,16 @@ static bool multiply(rg_cuda_lane *l, const rg_fwd *f, const product *all)
     const size_t used = l->used;
     rgk_product_params p = { .x = all->x, .start = all->start, .list = all->list, .n_rows = all->n_rows,
                              .n_slabs = (int32_t)blocks(all->w[0]->cols, RGK_SLAB), .accumulate = all->accumulate };
-    bool exact = true;
+    bool rounded = !l->gpu && !all->exact; /* who measures finds the most */
 
     for (int i = 0; i < all->n; i++) {
         if (!known_type(l, f, all->w[i]))
             return false;
         if (all->w[i]->deltas)
             return refuse(l, f, "a weight that adapters change");
-        exact = exact && is_exact(all, i);
+        rounded = rounded || wants_rounded(all, i);
     }
-    if (!exact)
+    if (rounded)
         round_rows(l, all, &p);
     for (int first = 0, i; l->gpu && first < all->n; first = i) {
         for (i = first; i < all->n && all->w[i]->type == all->w[first]->type; i++) {

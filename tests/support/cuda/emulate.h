@@ -135,6 +135,19 @@ RGK_DEVICE uint32_t rgk_add_bf16x2(uint32_t a, uint32_t b)
     return emulated_add_bf16(a, b) | emulated_add_bf16(a << 16, b << 16) >> 16;
 }
 
+/* To nearest, ties to even; the device's NaN. */
+RGK_DEVICE uint32_t rgk_round_bf16(float x)
+{
+    union { float f; uint32_t u; } bits = { x };
+
+    return x != x ? 0x7fff : (bits.u + 0x7fff + (bits.u >> 16 & 1)) >> 16;
+}
+
+RGK_DEVICE uint32_t rgk_round_bf16x2(float low, float high)
+{
+    return rgk_round_bf16(low) | rgk_round_bf16(high) << 16;
+}
+
 RGK_DEVICE uint32_t rgk_bytes(uint32_t low, uint32_t high, uint32_t which)
 {
     const uint64_t both = (uint64_t)high << 32 | low;

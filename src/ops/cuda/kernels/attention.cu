@@ -145,7 +145,7 @@ RGK_DEVICE void score(const rgk_attend_params *p, shared *s, int j, int n, int t
     RGK_UNROLL
     for (int q = 0; q < RGK_QUERIES; q++)
         sum[q] = 0.0f;
-    RGK_UNROLL_BY(16)
+    RGK_UNROLL_BY(32)
     for (int c = 0; c < k_dim; c++) {
         float v = stored(at.k, type, (int64_t)c * RGK_KEYS + i);
 
@@ -217,7 +217,7 @@ RGK_DEVICE void add_whole(const rgk_attend_params *p, const shared *s, int q, in
     const int v_dim = p->kv.v_dim, v_runs = (v_dim + KV_RUN - 1) / KV_RUN, first = block * RGK_KEYS;
     const place at = place_of(&p->kv, s->part[first], s->kv_head);
 
-    RGK_UNROLL_BY(4)
+    RGK_UNROLL_BY(8)
     for (int j = 0; j < RGK_KEYS; j += 4) {
         float v[4];
 

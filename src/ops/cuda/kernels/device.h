@@ -130,6 +130,15 @@ RGK_DEVICE uint32_t rgk_add_bf16x2(uint32_t a, uint32_t b)
     return r;
 }
 
+/* Two values rounded to bf16, to nearest, ties to even, in one word. */
+RGK_DEVICE uint32_t rgk_round_bf16x2(float low, float high)
+{
+    uint32_t r;
+
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
 /* Bytes of (low, high) as the four nibbles of `which` name them, the lowest first. */
 RGK_DEVICE uint32_t rgk_bytes(uint32_t low, uint32_t high, uint32_t which)
 {

@@ -99,12 +99,22 @@ RGK_DEVICE float sum_of(const float *x, int n, float mean, bool squares)
 {
     float lane = 0.0f;
 
-    if (RGK_THREAD < 16)
-        RGK_UNROLL_BY(16)
-        for (int k = RGK_THREAD; k < n; k += 16) {
-            const float d = x[k] - mean;
-            lane = squares ? rgk_fma(d, d, lane) : lane + d;
-        }
+    int k = RGK_THREAD;
+
+    for (; k + 15 * 16 < n && RGK_THREAD < 16; k += 256) { /* sixteen loads at once */
+        float d[16];
+
+        RGK_UNROLL
+        for (int i = 0; i < 16; i++)
+            d[i] = x[k + 16 * i] - mean;
+        RGK_UNROLL
+        for (int i = 0; i < 16; i++)
+            lane = squares ? rgk_fma(d[i], d[i], lane) : lane + d[i];
+    }
+    for (; k < n && RGK_THREAD < 16; k += 16) {
+        const float d = x[k] - mean;
+        lane = squares ? rgk_fma(d, d, lane) : lane + d;
+    }
     return rgk_tree16(lane);
 }
 
@@ -113,16 +123,21 @@ RGK_KERNEL(norm, norm)
     RGK_DYNAMIC;
     RGK_SHARED float shared[2];
     float *x = (float *)(void *)rgk_dynamic, *old = x + p.n;
-    const int first = RGK_BLOCK_Y * p.n, n = p.n;
+    const int first = RGK_BLOCK_Y * p.n, n = p.n, step = RGK_THREADS;
     const float *from = p.x.at + RGK_BLOCK_X * p.x.stride + first;
     float *y = p.y.at + RGK_BLOCK_X * p.y.stride + first;
     const float *w = p.w ? p.w + first % p.w_cols : p.w, *b = p.b ? p.b + first % p.w_cols : p.b;
+    float early[8]; /* of w: they are on their way while sums are made */
 
-    for (int k = RGK_THREAD; k < n; k += RGK_THREADS) {
+    RGK_UNROLL_BY(8)
+    for (int k = RGK_THREAD; k < n; k += step) {
         x[k] = from[k];
         if (p.kind == RGK_MATCH_RMS)
             old[k] = y[k];
     }
+    RGK_UNROLL
+    for (int i = 0; i < 8; i++)
+        early[i] = w && RGK_THREAD + i * step < n ? w[RGK_THREAD + i * step] : 0.0f;
     rgk_sync();
     if (RGK_THREAD < RGK_WARP) {
         float mean = 0.0f, r;
@@ -145,7 +160,16 @@ RGK_KERNEL(norm, norm)
     }
     rgk_sync();
     const float r = shared[0], mean = shared[1];
-    for (int k = RGK_THREAD; k < n; k += RGK_THREADS) {
+    RGK_UNROLL
+    for (int i = 0; i < 8; i++) {
+        const int k = RGK_THREAD + i * step;
+
+        if (k < n) {
+            const float v = p.kind == RGK_MATCH_RMS ? old[k] * r : p.kind == RGK_LAYERNORM ? (x[k] - mean) * r : x[k] * r;
+            y[k] = b ? rgk_fma(v, early[i], b[k]) : w ? v * early[i] : v;
+        }
+    }
+    for (int k = RGK_THREAD + 8 * step; k < n; k += step) {
         const float v = p.kind == RGK_MATCH_RMS ? old[k] * r : p.kind == RGK_LAYERNORM ? (x[k] - mean) * r : x[k] * r;
         y[k] = b ? rgk_fma(v, w[k], b[k]) : w ? v * w[k] : v;
     }
@@ -159,6 +183,7 @@ RGK_KERNEL(rotate, rotate)
     const int row = RGK_BLOCK_X, n_heads = p.cols / p.head_dim, apart = RGK_THREADS / p.n_pairs;
     const int variant = p.batch.rope[row] < p.n_variants ? p.batch.rope[row] : p.n_variants - 1;
     const int pos = p.batch.pos[row] < p.last ? p.batch.pos[row] : p.last;
+    const double *frequency = p.frequency + variant * (p.n_pairs + 1);
     float *x = p.x.at + row * p.x.stride + p.first;
 
     for (int at = RGK_THREAD; at < p.n_pairs * (apart ? apart : 1); at += RGK_THREADS) {
@@ -166,8 +191,8 @@ RGK_KERNEL(rotate, rotate)
         const int low = p.interleaved ? 2 * i : i, high = p.interleaved ? low + 1 : i + p.n_pairs;
         double sine, cosine;
 
-        rg_sincos((double)pos * p.frequency[variant * p.n_pairs + i], &sine, &cosine);
-        const float c = (float)(cosine * (double)p.factor), s = (float)(sine * (double)p.factor);
+        rg_sincos((double)pos * frequency[i], &sine, &cosine);
+        const float c = (float)(cosine * frequency[p.n_pairs]), s = (float)(sine * frequency[p.n_pairs]);
         for (int head = at / p.n_pairs; head < n_heads; head += apart ? apart : 1) {
             float *v = x + head * p.head_dim;
             const float a = v[low], b = v[high];
