@@ -284,6 +284,22 @@ static void pack_rows(packer *p, const rg_batch *b, rgk_batch *d)
         }
 }
 
+/* Rows in tiles; none where a row has a list of its own. */
+static void pack_tiles(packer *p, const rg_batch *b, rgk_batch *d)
+{
+    int n = 0;
+
+    for (int s = 0; s < b->n_spans && !b->ancestors; s++)
+        n += rg_ceil_div(b->spans[s].n_rows, RGK_TILE_ROWS);
+    d->n_tiles = n;
+    int32_t *first = pack(p, (size_t)n, &d->tile_row), *rows = pack(p, (size_t)n, &d->tile_rows);
+    for (int s = 0, t = 0; p->base && n && s < b->n_spans; s++)
+        for (int i = 0; i < b->spans[s].n_rows; i += RGK_TILE_ROWS, t++) {
+            first[t] = b->spans[s].first_row + i;
+            rows[t] = b->spans[s].n_rows - i < RGK_TILE_ROWS ? b->spans[s].n_rows - i : RGK_TILE_ROWS;
+        }
+}
+
 static void pack_spans(packer *p, const rg_cuda_lane *l, const rg_batch *b, rgk_batch *d)
 {
     int32_t *table = pack(p, (size_t)(b->n_spans * d->n_groups), &d->table);
@@ -322,6 +338,7 @@ static void pack_spans(packer *p, const rg_cuda_lane *l, const rg_batch *b, rgk_
 static void pack_all(packer *p, rg_cuda_lane *l, const rg_batch *b)
 {
     pack_rows(p, b, &l->batch);
+    pack_tiles(p, b, &l->batch);
     pack_spans(p, l, b, &l->batch);
 }
 

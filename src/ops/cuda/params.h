@@ -15,10 +15,12 @@ enum {
     RGK_KEYS = 64,     /* positions of a block of state, RG_BLOCK */
     RGK_SEGMENT = 1024, /* keys whose partial attention is merged as one, RG_SEGMENT */
     RGK_MAX_HEAD = 256, /* of keys and values */
-    RGK_QUERIES = 8,   /* query heads of one kv head that a block of attention computes */
+    RGK_ROW_QUERIES = 8, /* query heads of one kv head that a block of attention computes, of one row; */
+    RGK_TILE_ROWS = 4,   /*   of several rows of one span; */
+    RGK_QUERIES = 16,    /*   and then the queries of all of them */
     RGK_MAX_EXPERTS = 512,
     RGK_MAX_USED = 32,
-    RGK_MOST_DYNAMIC = 90 * 1024, /* bytes of shared memory that a launch asks for: every GPU has so much for a block */
+    RGK_MOST_DYNAMIC = 98 * 1024, /* bytes of shared memory that a launch asks for: every GPU has so much for a block */
 };
 
 /* How a matrix lies in the device's memory: panels of 16 rows; of a panel, slabs of 256 columns; of a slab, runs of 32
@@ -61,7 +63,8 @@ typedef struct rgk_batch {
     const int32_t *tree_start; /* [n_spans] first position that a row reaches through its list */
     const int32_t *ancestors; /* slots of lists, one after the other; */
     const int32_t *ancestor;  /* [n_rows] where a row's list begins; -1: it has none */
-    int32_t n_rows, n_groups, feature_cols;
+    const int32_t *tile_row, *tile_rows; /* tiles of up to RGK_TILE_ROWS rows of one span: the first, and how many */
+    int32_t n_rows, n_groups, feature_cols, n_tiles;
 } rgk_batch;
 
 /* K and V of a layer: how they lie in a block says ops/kv.h. */
@@ -129,23 +132,28 @@ typedef struct rgk_kv_store_params { /* grid: (rows, kv heads) */
     rgk_rows k, v;
 } rgk_kv_store_params;
 
-enum { RGK_ATTEND_BYTES = 54 * 1024 }; /* dynamic memory of a block of attention */
+/* Dynamic memory of a block of attention, and what each query adds to it. */
+enum { RGK_ATTEND_BYTES = 14 * 1024 };
+static inline int rgk_query_bytes(int k_dim)
+{
+    return (k_dim + RGK_SEGMENT + 4) * 4;
+}
 
-/* grid: (rows, kv heads * groups of RGK_QUERIES query heads, segments) */
+/* grid: (tiles, kv heads * groups of query heads, segments); a tile is a row, or of several (rgk_batch), a group as many
+ * heads as a block has queries for its rows */
 typedef struct rgk_attend_params {
     rgk_batch batch;
     rgk_kv kv;
     rgk_rows q, y;
     float *partial; /* [row of the grid][head][segment] of m, l and o [v_dim]; NULL: one segment, which is finished at once */
     const float *sinks; /* [n_heads], or NULL */
-    int32_t first_row; /* of the grid's; */
+    int32_t first, tile_rows; /* first tile of the grid; rows of a tile at most */
     int32_t n_heads, n_segments, window;
     float scale, cap;
     bool around;
 } rgk_attend_params;
 
-/* merge: the same struct; grid: (rows, heads) */
-typedef rgk_attend_params rgk_merge_params;
+/* merge takes the same struct; grid: (tiles * tile_rows, heads) */
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 

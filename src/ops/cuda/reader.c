@@ -263,6 +263,31 @@ static bool kv_store(rg_cuda_lane *l, rg_fwd *f, const rg_op *op)
     return true;
 }
 
+/* Many rows go in tiles of a span's rows, which share what is read of a key; few by themselves, so that there are more
+ * blocks. */
+static void launch_attention(rg_cuda_lane *l, const rg_fwd *f, const rg_op *op, rgk_attend_params p)
+{
+    const int n_tiles = l->batch.n_tiles, rows = f->batch->n_rows, per_kv = p.n_heads / op->kv->n_heads;
+    const bool tiled = n_tiles && 2 * n_tiles <= rows, split = p.partial;
+    const int queries = tiled ? RGK_QUERIES : RGK_ROW_QUERIES, n = tiled ? n_tiles : rows;
+
+    p.tile_rows = tiled ? RGK_TILE_ROWS : 1;
+    const int most = queries / p.tile_rows, heads = per_kv < most ? per_kv : most;
+    const size_t bytes = RGK_ATTEND_BYTES + (size_t)(heads * p.tile_rows * rgk_query_bytes(op->kv->k_dim));
+    const size_t each = (size_t)(p.tile_rows * p.n_heads * p.n_segments * (op->kv->v_dim + 2)) * sizeof(float);
+    const int at_once = split ? (int)(PARTIAL_BYTES / each) : n;
+    RG_ASSERT(at_once || !n);
+    for (p.first = 0; l->gpu && p.first < n; p.first += at_once) {
+        const unsigned some = (unsigned)(n - p.first < at_once ? n - p.first : at_once);
+
+        rg_cuda_launch_on(l, tiled ? RGK_KERNEL_attend_tile : RGK_KERNEL_attend, some,
+                          (unsigned)op->kv->n_heads * blocks(per_kv, most), (unsigned)p.n_segments, THREADS, bytes, &p);
+        if (split)
+            rg_cuda_launch_on(l, RGK_KERNEL_merge, some * (unsigned)p.tile_rows, (unsigned)p.n_heads, 1,
+                              op->kv->v_dim < THREADS ? (unsigned)op->kv->v_dim : THREADS, 0, &p);
+    }
+}
+
 static bool attention(rg_cuda_lane *l, rg_fwd *f, const rg_op *op)
 {
     const rg_attend_params *a = op->attend;
@@ -274,22 +299,11 @@ static bool attention(rg_cuda_lane *l, rg_fwd *f, const rg_op *op)
         return refuse(l, f, a->chosen ? "attention to keys that an indexer chooses" : "attention by patterns");
     if (!kv_of(l, f, op->kv, &p.kv))
         return false;
-    const unsigned per_kv = (unsigned)(a->n_heads / op->kv->n_heads), v_dim = (unsigned)op->kv->v_dim;
-    const unsigned heads = (unsigned)op->kv->n_heads * blocks(per_kv, RGK_QUERIES);
     float *partial = rg_cuda_take(l, PARTIAL_BYTES, 1);
     p.batch = l->batch;
     p.n_segments = l->n_segments > 1 ? l->n_segments : 1;
     p.partial = p.n_segments > 1 ? partial : NULL;
-    const size_t row_bytes = (size_t)(a->n_heads * p.n_segments) * (v_dim + 2) * sizeof(float);
-    const int at_once = p.partial ? (int)(PARTIAL_BYTES / row_bytes) : f->batch->n_rows;
-    RG_ASSERT(at_once || !f->batch->n_rows);
-    for (p.first_row = 0; p.first_row < f->batch->n_rows; p.first_row += at_once) {
-        const int left = f->batch->n_rows - p.first_row, n = left < at_once ? left : at_once;
-
-        rg_cuda_launch_on(l, RGK_KERNEL_attend, (unsigned)n, heads, (unsigned)p.n_segments, THREADS, RGK_ATTEND_BYTES, &p);
-        if (p.partial)
-            rg_cuda_launch_on(l, RGK_KERNEL_merge, (unsigned)n, (unsigned)a->n_heads, 1, v_dim < THREADS ? v_dim : THREADS, 0, &p);
-    }
+    launch_attention(l, f, op, p);
     return true;
 }
 
@@ -356,13 +370,13 @@ static int size_for(const product *all)
     return size;
 }
 
-/* True if the kernels of matrix i want x rounded before: small ones that need no sums round it themselves. */
+/* True if the kernels of matrix i want x rounded before: the smallest, where they need no sums, round it themselves. */
 static bool wants_rounded(const product *all, int i)
 {
     rgk_layout layout = RGK_F32;
 
     rg_cuda_layout_of(all->w[i]->type, &layout);
-    return !is_exact(all, i) && (size_for(all) > 1 || layout == RGK_K4 || layout == RGK_G8M);
+    return !is_exact(all, i) && (size_for(all) > 0 || layout == RGK_K4 || layout == RGK_G8M);
 }
 
 /* Matrices of one layout. */

@@ -113,19 +113,26 @@ RGK_KERNEL(kv_store, kv_store)
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
-/* What the threads of a block share: a segment of one row, and some heads of one kv head. */
+/* What the threads of a block share: a segment of a tile of rows of one span, and some heads of one kv head.  Query q is
+ * head q % heads of row q / heads. */
 typedef struct shared {
-    float p[RGK_QUERIES][SCORE_GAP];  /* scores, then weights */
-    float q[RGK_QUERIES][RGK_MAX_HEAD];
+    uint8_t *part[RGK_SEGMENT]; /* of each key: the layer's part of its block; NULL: no row sees it */
+    int32_t slot[RGK_SEGMENT];
     float rescale[RGK_QUERIES][BLOCKS]; /* what a block multiplies the sums before it by */
     float m[RGK_QUERIES], l[RGK_QUERIES];
-    uint8_t *part[RGK_SEGMENT]; /* of each key: the layer's part of its block; NULL: the row does not see it */
-    int32_t slot[RGK_SEGMENT];
-    bool whole[BLOCKS]; /* all keys of the block are seen, and lie in one block in their order */
-    int kv_head;
+    int low[RGK_TILE_ROWS], end[RGK_TILE_ROWS]; /* keys of the segment [low, end) that a row sees */
+    int row, n_rows, kv_head, head, heads, n;   /* n: queries */
+    int lo, hi;                                 /* blocks of the segment that any row sees keys of */
+    bool has_list;                              /* the row finds its last positions in a list */
+    float floats[1];                            /* queries [n][k_dim], then scores, later weights [n][SCORE_GAP] */
 } shared;
 
 RGK_STATIC_ASSERT(sizeof(shared) <= RGK_ATTEND_BYTES);
+
+RGK_DEVICE float *scores_at(const rgk_attend_params *p, shared *s, int q)
+{
+    return s->floats + s->n * p->kv.k_dim + q * SCORE_GAP;
+}
 
 /* The slot of a position, which a row of a draft tree finds in its list. */
 RGK_DEVICE int slot_of(const rgk_batch *b, int row, int span, int position)
@@ -135,17 +142,70 @@ RGK_DEVICE int slot_of(const rgk_batch *b, int row, int span, int position)
     return list >= 0 && position >= first ? b->ancestors[list + position - first] : position;
 }
 
-/* The score of a key for n queries: a chain over the dimensions for each of them. */
-RGK_DEVICE void score(const rgk_attend_params *p, shared *s, int j, int n, int type)
+/* ---- what a block does ---- */
+
+/* By one thread. */
+RGK_DEVICE void find_tile(const rgk_attend_params *p, shared *s, int queries)
 {
-    const int i = s->slot[j] % RGK_KEYS, k_dim = p->kv.k_dim;
+    const rgk_batch *b = &p->batch;
+    const int tile = p->first + RGK_BLOCK_X, base = RGK_BLOCK_Z * RGK_SEGMENT, per_kv = p->n_heads / p->kv.n_heads;
+    const int most = queries / p->tile_rows, groups = (per_kv + most - 1) / most, group = RGK_BLOCK_Y % groups * most;
+
+    s->row = p->tile_rows == 1 ? tile : b->tile_row[tile];
+    s->n_rows = p->tile_rows == 1 ? 1 : b->tile_rows[tile];
+    s->has_list = b->ancestor[s->row] >= 0;
+    s->kv_head = RGK_BLOCK_Y / groups;
+    s->head = s->kv_head * per_kv + group;
+    s->heads = per_kv - group < most ? per_kv - group : most;
+    s->n = s->heads * s->n_rows;
+    s->lo = BLOCKS;
+    s->hi = 0;
+    for (int r = 0; r < s->n_rows; r++) {
+        const int at = b->index[s->row + r];
+        int low = p->window && at - p->window + 1 > 0 ? at - p->window + 1 : 0, end = b->kv_end[s->row + r], lo, hi;
+
+        if (p->around && p->window && end - at > p->window)
+            end = at + p->window;
+        low = low > base ? low - base : 0;
+        end = end - base < RGK_SEGMENT ? end - base : RGK_SEGMENT;
+        s->low[r] = low;
+        s->end[r] = end;
+        lo = low / RGK_KEYS;
+        hi = end > low ? (end + RGK_KEYS - 1) / RGK_KEYS : 0;
+        s->lo = lo < s->lo ? lo : s->lo;
+        s->hi = hi > s->hi ? hi : s->hi;
+    }
+}
+
+/* The keys of the blocks, and the queries. */
+RGK_DEVICE void find_keys(const rgk_attend_params *p, shared *s)
+{
+    const rgk_batch *b = &p->batch;
+    const int span = b->span[s->row], k_dim = p->kv.k_dim, each = s->heads * k_dim;
+
+    for (int i = RGK_THREAD; i < s->n * k_dim; i += RGK_THREADS)
+        s->floats[i] = p->q.at[(s->row + i / each) * p->q.stride + (int64_t)s->head * k_dim + i % each];
+    for (int j = s->lo * RGK_KEYS + RGK_THREAD; j < s->hi * RGK_KEYS; j += RGK_THREADS) {
+        bool sees = false;
+
+        for (int r = 0; r < s->n_rows; r++)
+            sees = sees || (j >= s->low[r] && j < s->end[r]);
+        s->slot[j] = sees ? slot_of(b, s->row, span, RGK_BLOCK_Z * RGK_SEGMENT + j) : 0;
+        s->part[j] = sees ? part_of(b, &p->kv, span, s->slot[j]) : (uint8_t *)0;
+    }
+}
+
+/* The score of a key for all queries, of which there are `queries` at most: a chain over the dimensions for each. */
+RGK_DEVICE void score(const rgk_attend_params *p, shared *s, int j, int queries, int type)
+{
+    const int i = s->slot[j] % RGK_KEYS, k_dim = p->kv.k_dim, n = s->n;
     const place at = place_of(&p->kv, s->part[j], s->kv_head);
     float sum[RGK_QUERIES], d = 1.0f;
 
     RGK_UNROLL
-    for (int q = 0; q < RGK_QUERIES; q++)
+    for (int q = 0; q < queries; q++)
         sum[q] = 0.0f;
-    RGK_UNROLL_BY(32)
+    RGK_UNROLL_BY(16)
     for (int c = 0; c < k_dim; c++) {
         float v = stored(at.k, type, (int64_t)c * RGK_KEYS + i);
 
@@ -155,37 +215,42 @@ RGK_DEVICE void score(const rgk_attend_params *p, shared *s, int j, int n, int t
             v = v * d;
         }
         RGK_UNROLL
-        for (int q = 0; q < RGK_QUERIES; q++)
+        for (int q = 0; q < queries; q++)
             if (q < n)
-                sum[q] = rgk_fma(s->q[q][c], v, sum[q]);
+                sum[q] = rgk_fma(s->floats[q * k_dim + c], v, sum[q]);
     }
     RGK_UNROLL
-    for (int q = 0; q < RGK_QUERIES; q++)
+    for (int q = 0; q < queries; q++)
         if (q < n) {
             const float scaled = sum[q] * p->scale;
-            s->p[q][j] = p->cap > 0.0f ? p->cap * rg_tanhf(scaled / p->cap) : scaled;
+            scores_at(p, s, q)[j] = p->cap > 0.0f ? p->cap * rg_tanhf(scaled / p->cap) : scaled;
         }
 }
 
-/* A query's scores of blocks [lo, hi) of the segment to weights, by one warp. */
-RGK_DEVICE void weigh(shared *s, int q, int lo, int hi)
+/* A score that counts: a NaN is passed over. */
+RGK_DEVICE float number_of(float x)
+{
+    return x > -__builtin_inff() ? x : -__builtin_inff();
+}
+
+/* A query's scores to weights, by one warp. */
+RGK_DEVICE void weigh(const rgk_attend_params *p, shared *s, int q)
 {
     const float inf = __builtin_inff();
-    const int lane = RGK_THREAD % RGK_WARP;
-    float m = -inf, l = 0.0f;
+    const int lane = RGK_THREAD % RGK_WARP, r = q / s->heads;
+    float *scores = scores_at(p, s, q), m = -inf, l = 0.0f;
 
-    for (int block = lo; block < hi; block++) {
-        float *w = s->p[q] + block * RGK_KEYS;
-        const bool sees[2] = { s->part[block * RGK_KEYS + lane] != (uint8_t *)0,
-                               s->part[block * RGK_KEYS + 32 + lane] != (uint8_t *)0 };
+    for (int block = s->lo; block < s->hi; block++) {
+        const int j = block * RGK_KEYS + lane;
+        float *w = scores + block * RGK_KEYS, c, e[2];
+        const bool sees[2] = { j >= s->low[r] && j < s->end[r], j + 32 >= s->low[r] && j + 32 < s->end[r] };
         const float x[2] = { sees[0] ? w[lane] : -inf, sees[1] ? w[32 + lane] : -inf };
-        const float any = rgk_warp_max(sees[0] || sees[1] ? 1.0f : 0.0f);
-        float most = rgk_warp_max(x[1] > (x[0] > -inf ? x[0] : -inf) ? x[1] : x[0] > -inf ? x[0] : -inf), c, e[2];
+        const float low = number_of(x[0]), high = number_of(x[1]);
+        float most = rgk_warp_max(high > low ? high : low);
 
-        if (any == 0.0f) { /* a window, or a list, may leave out whole blocks */
+        if (block * RGK_KEYS >= s->end[r] || (block + 1) * RGK_KEYS <= s->low[r]) { /* this row sees none of it */
             if (lane == 0)
                 s->rescale[q][block] = 1.0f;
-            w[lane] = w[32 + lane] = 0.0f;
             continue;
         }
         most = most > m ? most : m;
@@ -196,7 +261,8 @@ RGK_DEVICE void weigh(shared *s, int q, int lo, int hi)
         w[lane] = e[0];
         w[32 + lane] = e[1];
         /* lane i: p[i] + p[16 + i] + p[32 + i] + p[48 + i] */
-        const float second = rgk_shuffle(e[0], (lane + 16) % RGK_WARP), fourth = rgk_shuffle(e[1], (lane + 16) % RGK_WARP);
+        const float second = rgk_shuffle(e[0], (lane + 16) % RGK_WARP);
+        const float fourth = rgk_shuffle(e[1], (lane + 16) % RGK_WARP);
         l = rgk_fma(l, c, rgk_tree16(e[0] + second + e[1] + fourth));
         m = most;
         if (lane == 0)
@@ -208,16 +274,17 @@ RGK_DEVICE void weigh(shared *s, int q, int lo, int hi)
     }
 }
 
-enum { TOGETHER = 2 }; /* queries whose sums a thread makes at once */
+enum { TOGETHER = 4 }; /* queries of a row whose sums a thread makes at once */
 
 /* o += the weighted values of a block whose keys are all seen: loads that wait for nothing. */
-RGK_DEVICE void add_whole(const rgk_attend_params *p, const shared *s, int q, int n, int d, int block, int type,
+RGK_DEVICE void add_whole(const rgk_attend_params *p, shared *s, int q, int n, int d, int block, int type,
                           float o[TOGETHER])
 {
     const int v_dim = p->kv.v_dim, v_runs = (v_dim + KV_RUN - 1) / KV_RUN, first = block * RGK_KEYS;
     const place at = place_of(&p->kv, s->part[first], s->kv_head);
+    const float *w = scores_at(p, s, q) + first;
 
-    RGK_UNROLL_BY(8)
+    RGK_UNROLL_BY(4)
     for (int j = 0; j < RGK_KEYS; j += 4) {
         float v[4];
 
@@ -230,37 +297,40 @@ RGK_DEVICE void add_whole(const rgk_attend_params *p, const shared *s, int q, in
         RGK_UNROLL
         for (int i = 0; i < TOGETHER; i++)
             if (i < n) {
-                const float *w = &s->p[q + i][first + j];
-                o[i] = rgk_fma(w[3], v[3], rgk_fma(w[2], v[2], rgk_fma(w[1], v[1], rgk_fma(w[0], v[0], o[i]))));
+                const float *by = w + i * SCORE_GAP + j;
+                o[i] = rgk_fma(by[3], v[3], rgk_fma(by[2], v[2], rgk_fma(by[1], v[1], rgk_fma(by[0], v[0], o[i]))));
             }
     }
 }
 
-/* The sums o of one dimension of n queries from q on over blocks [lo, hi). */
-RGK_DEVICE void values(const rgk_attend_params *p, const shared *s, int q, int n, int d, int lo, int hi, int type,
-                       float o[TOGETHER])
+/* The sums o of one dimension of n queries of a row, from q on. */
+RGK_DEVICE void values(const rgk_attend_params *p, shared *s, int q, int n, int d, int type, float o[TOGETHER])
 {
-    const int v_dim = p->kv.v_dim, v_runs = (v_dim + KV_RUN - 1) / KV_RUN;
+    const int v_dim = p->kv.v_dim, v_runs = (v_dim + KV_RUN - 1) / KV_RUN, r = q / s->heads;
+    const int low = s->low[r], end = s->end[r];
+    const float *w = scores_at(p, s, q);
 
     RGK_UNROLL
     for (int i = 0; i < TOGETHER; i++)
         o[i] = 0.0f;
-    for (int block = lo; block < hi; block++) {
+    for (int block = s->lo; block < s->hi; block++) {
+        const int first = block * RGK_KEYS, last = first + RGK_KEYS;
+
         RGK_UNROLL
         for (int i = 0; i < TOGETHER; i++)
             o[i] *= i < n ? s->rescale[q + i][block] : 1.0f;
-        if (s->whole[block]) {
+        if (first >= low && last <= end && !s->has_list) {
             add_whole(p, s, q, n, d, block, type, o);
             continue;
         }
         RGK_UNROLL_BY(8)
-        for (int key = block * RGK_KEYS; key < (block + 1) * RGK_KEYS; key++) {
-            uint8_t *part = s->part[key];
+        for (int key = first; key < last; key++) {
+            const bool sees = key >= low && key < end;
             const int at_row = s->slot[key] % RGK_KEYS;
             float v = 0.0f;
 
-            if (part) {
-                const place at = place_of(&p->kv, part, s->kv_head);
+            if (sees) {
+                const place at = place_of(&p->kv, s->part[key], s->kv_head);
 
                 v = stored(at.v, type, at_row * v_dim + d);
                 if (type == RGK_KV_Q8)
@@ -269,7 +339,7 @@ RGK_DEVICE void values(const rgk_attend_params *p, const shared *s, int q, int n
             RGK_UNROLL
             for (int i = 0; i < TOGETHER; i++)
                 if (i < n)
-                    o[i] = part ? rgk_fma(s->p[q + i][key], v, o[i]) : o[i];
+                    o[i] = sees ? rgk_fma(w[i * SCORE_GAP + key], v, o[i]) : o[i];
         }
     }
 }
@@ -295,14 +365,15 @@ RGK_DEVICE float finished(const rgk_attend_params *p, int head, float m, float l
     return o * (l > 0.0f ? 1.0f / l : 0.0f);
 }
 
-/* One dimension of a head's sum to its place. */
-RGK_DEVICE void put(const rgk_attend_params *p, const shared *s, int q, int head, int d, float o)
+/* One dimension of a query's sum to its place. */
+RGK_DEVICE void put_sum(const rgk_attend_params *p, const shared *s, int q, int d, float o)
 {
-    const int row = p->first_row + RGK_BLOCK_X, v_dim = p->kv.v_dim;
-    float *to = p->partial + (((int64_t)RGK_BLOCK_X * p->n_heads + head) * p->n_segments + RGK_BLOCK_Z) * (v_dim + 2);
+    const int r = q / s->heads, head = s->head + q % s->heads, v_dim = p->kv.v_dim;
+    const int64_t of_grid = (int64_t)RGK_BLOCK_X * p->tile_rows + r;
+    float *to = p->partial + ((of_grid * p->n_heads + head) * p->n_segments + RGK_BLOCK_Z) * (v_dim + 2);
 
     if (!p->partial) {
-        p->y.at[row * p->y.stride + (int64_t)head * v_dim + d] = finished(p, head, s->m[q], s->l[q], o);
+        p->y.at[(s->row + r) * p->y.stride + (int64_t)head * v_dim + d] = finished(p, head, s->m[q], s->l[q], o);
         return;
     }
     to[2 + d] = o;
@@ -312,97 +383,69 @@ RGK_DEVICE void put(const rgk_attend_params *p, const shared *s, int q, int head
     }
 }
 
-/* Blocks [lo, hi) of a segment that a row sees keys of. */
-typedef struct seen {
-    int low, end, base, lo, hi; /* keys [low, end) of the sequence; base: the segment's first one */
-} seen;
-
-RGK_DEVICE seen seen_of(const rgk_attend_params *p)
+RGK_DEVICE void attend_as(const rgk_attend_params *p, shared *s, int queries, int type)
 {
-    const int at = p->batch.index[p->first_row + RGK_BLOCK_X];
-    seen s;
-
-    s.base = RGK_BLOCK_Z * RGK_SEGMENT;
-    s.end = p->batch.kv_end[p->first_row + RGK_BLOCK_X];
-    s.low = p->window && at - p->window + 1 > 0 ? at - p->window + 1 : 0;
-    if (p->around && p->window && s.end - at > p->window)
-        s.end = at + p->window;
-    s.lo = (s.low > s.base ? s.low - s.base : 0) / RGK_KEYS;
-    s.hi = s.end - s.base < RGK_SEGMENT ? (s.end - s.base + RGK_KEYS - 1) / RGK_KEYS : BLOCKS;
-    s.hi = s.hi > s.lo ? s.hi : s.lo;
-    return s;
-}
-
-/* The keys of the blocks and the queries, to what the threads share. */
-RGK_DEVICE void find_keys(const rgk_attend_params *p, shared *s, seen see, int head, int n)
-{
-    const rgk_batch *b = &p->batch;
-    const int row = p->first_row + RGK_BLOCK_X, span = b->span[row], k_dim = p->kv.k_dim;
-
-    for (int i = RGK_THREAD; i < n * k_dim; i += RGK_THREADS)
-        s->q[i / k_dim][i % k_dim] = p->q.at[row * p->q.stride + (int64_t)head * k_dim + i];
-    for (int j = see.lo * RGK_KEYS + RGK_THREAD; j < see.hi * RGK_KEYS; j += RGK_THREADS) {
-        const int position = see.base + j;
-        const bool sees = position >= see.low && position < see.end;
-
-        s->slot[j] = sees ? slot_of(b, row, span, position) : 0;
-        s->part[j] = sees ? part_of(b, &p->kv, span, s->slot[j]) : (uint8_t *)0;
-        if (j % RGK_KEYS == 0)
-            s->whole[j / RGK_KEYS] = position >= see.low && position + RGK_KEYS <= see.end && b->ancestor[row] < 0;
-    }
-}
-
-RGK_DEVICE void attend_as(const rgk_attend_params *p, shared *s, int type)
-{
-    const int per_kv = p->n_heads / p->kv.n_heads, groups = (per_kv + RGK_QUERIES - 1) / RGK_QUERIES;
-    const int kv_head = RGK_BLOCK_Y / groups, first = RGK_BLOCK_Y % groups * RGK_QUERIES;
-    const int head = kv_head * per_kv + first, n = per_kv - first < RGK_QUERIES ? per_kv - first : RGK_QUERIES;
-    const int pairs = (n + TOGETHER - 1) / TOGETHER;
-    const seen see = seen_of(p);
-
     if (RGK_THREAD == 0)
-        s->kv_head = kv_head;
-    find_keys(p, s, see, head, n);
+        find_tile(p, s, queries);
     rgk_sync();
-    for (int j = see.lo * RGK_KEYS + RGK_THREAD; j < see.hi * RGK_KEYS; j += RGK_THREADS)
+    const int together = s->heads < TOGETHER ? s->heads : TOGETHER, groups = (s->heads + together - 1) / together;
+    find_keys(p, s);
+    rgk_sync();
+    for (int j = s->lo * RGK_KEYS + RGK_THREAD; j < s->hi * RGK_KEYS; j += RGK_THREADS)
         if (s->part[j])
-            score(p, s, j, n, type);
+            score(p, s, j, queries, type);
     rgk_sync();
-    for (int q = RGK_THREAD / RGK_WARP; q < n; q += RGK_THREADS / RGK_WARP)
-        weigh(s, q, see.lo, see.hi);
+    for (int q = RGK_THREAD / RGK_WARP; q < s->n; q += RGK_THREADS / RGK_WARP)
+        weigh(p, s, q);
     rgk_sync();
-    for (int i = RGK_THREAD; i < pairs * p->kv.v_dim; i += RGK_THREADS) {
-        const int q = i / p->kv.v_dim * TOGETHER, d = i % p->kv.v_dim, m = n - q < TOGETHER ? n - q : TOGETHER;
+    for (int i = RGK_THREAD; i < groups * s->n_rows * p->kv.v_dim; i += RGK_THREADS) {
+        const int group = i / p->kv.v_dim, d = i % p->kv.v_dim, of_row = group % groups * together;
+        const int q = group / groups * s->heads + of_row, n = s->heads - of_row < together ? s->heads - of_row : together;
         float o[TOGETHER];
 
-        values(p, s, q, m, d, see.lo, see.hi, type, o);
+        values(p, s, q, n, d, type, o);
         RGK_UNROLL
         for (int k = 0; k < TOGETHER; k++)
-            if (k < m)
-                put(p, s, q + k, head + q + k, d, o[k]);
+            if (k < n)
+                put_sum(p, s, q + k, d, o[k]);
     }
 }
 
+RGK_DEVICE void attend_with(const rgk_attend_params *p, shared *s, int queries)
+{
+    switch (p->kv.type) {
+    case RGK_KV_F32: attend_as(p, s, queries, RGK_KV_F32); break;
+    case RGK_KV_F16: attend_as(p, s, queries, RGK_KV_F16); break;
+    case RGK_KV_BF16: attend_as(p, s, queries, RGK_KV_BF16); break;
+    default: attend_as(p, s, queries, RGK_KV_Q8); break;
+    }
+}
+
+/* One row, and tiles of several. */
 RGK_KERNEL_OF(attend, attend, 256, 2)
 {
     RGK_DYNAMIC;
-    shared *s = (shared *)(void *)rgk_dynamic;
 
-    switch (p.kv.type) {
-    case RGK_KV_F32: attend_as(&p, s, RGK_KV_F32); break;
-    case RGK_KV_F16: attend_as(&p, s, RGK_KV_F16); break;
-    case RGK_KV_BF16: attend_as(&p, s, RGK_KV_BF16); break;
-    default: attend_as(&p, s, RGK_KV_Q8); break;
-    }
+    attend_with(&p, (shared *)(void *)rgk_dynamic, RGK_ROW_QUERIES);
+}
+
+RGK_KERNEL_OF(attend_tile, attend, 256, 2)
+{
+    RGK_DYNAMIC;
+
+    attend_with(&p, (shared *)(void *)rgk_dynamic, RGK_QUERIES);
 }
 
 /* The segments of a head, in order; a thread for a dimension. */
 RGK_KERNEL(merge, attend)
 {
-    const int row = p.first_row + RGK_BLOCK_X, head = RGK_BLOCK_Y, v_dim = p.kv.v_dim;
+    const int tile = p.first + RGK_BLOCK_X / p.tile_rows, r = RGK_BLOCK_X % p.tile_rows, head = RGK_BLOCK_Y;
+    const int row = p.tile_rows == 1 ? tile : p.batch.tile_row[tile] + r, v_dim = p.kv.v_dim;
     const float inf = __builtin_inff();
     const float *from = p.partial + ((int64_t)RGK_BLOCK_X * p.n_heads + head) * p.n_segments * (v_dim + 2);
 
+    if (p.tile_rows > 1 && r >= p.batch.tile_rows[tile])
+        return;
     for (int d = RGK_THREAD; d < v_dim; d += RGK_THREADS) {
         float m = -inf, l = 0.0f, o = 0.0f;
 

@@ -25,7 +25,7 @@ typedef struct rgk_u4 {
 #endif
 
 #ifdef RGK_EMULATED
-#include "support/cuda/emulate.h"
+#include RGK_EMULATED
 #else
 
 #define RGK_DEVICE static __device__ __forceinline__

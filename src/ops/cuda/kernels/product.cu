@@ -251,10 +251,10 @@ RGK_DEVICE bool has_sums(int layout)
     return layout == RGK_K4 || layout == RGK_G8M;
 }
 
-/* Kernels of up to 16 rows round x themselves, where no sums are wanted: it takes less time than another launch. */
+/* Kernels of up to 8 rows round x themselves, where no sums are wanted: it takes less time than another launch. */
 RGK_DEVICE bool rounds_here(int layout, int tiles)
 {
-    return tiles <= 2 && !has_sums(layout);
+    return tiles == 1 && !has_sums(layout);
 }
 
 /* ---- few rows ---------------------------------------------------------------------------------------------------- */
@@ -451,7 +451,21 @@ RGK_DEVICE void multiply_stage(int layout, const rgk_product_params *p, const jo
         for (int k = 0; k < PANELS; k++)
             r[k] = run_of(layout, slab[k], raw[k], i, column % RGK_SLAB / RGK_RUN + i);
         RGK_UNROLL
-        for (int n = 0; n < TILES; n++) {
+        for (int n = 0; n < TILES && layout == RGK_BF16; n += 4) { /* products that wait for each other stand apart */
+            rgk_u4 b[4];
+
+            RGK_UNROLL
+            for (int m = 0; m < 4; m++)
+                b[m] = *(const rgk_u4 *)(const void *)staged(stage, first_row + 8 * (n + m) + g, 4 * i + t);
+            RGK_UNROLL
+            for (int j2 = 0; j2 < 2; j2++) {
+                RGK_UNROLL
+                for (int m = 0; m < 4 * PANELS; m++)
+                    rgk_mma(s[m / 4][n + m % 4], r[m / 4].a[j2], b[m % 4].v + 2 * j2);
+            }
+        }
+        RGK_UNROLL
+        for (int n = 0; n < TILES && layout != RGK_BF16; n++) {
             const rgk_u4 b = *(const rgk_u4 *)(const void *)staged(stage, first_row + 8 * n + g, 4 * i + t);
             float sums[2][2];
 
@@ -545,7 +559,7 @@ RGK_DEVICE void many(int layout, int row_warps, const rgk_product_params *p)
         many(layout, row_warps, &p);                                                                                   \
     }
 #define PRODUCTS(name, layout)                                                                                         \
-    FEW(name##_8, layout, 1, 1, 2)                                                                                     \
+    FEW(name##_8, layout, 1, 1, layout == RGK_BF16 ? 2 : 3)                                                                                     \
     FEW(name##_16, layout, 1, 2, 2)                                                                                    \
     FEW(name##_32, layout, 2, 4, 1)                                                                                    \
     FEW(name##_64, layout, 2, 8, 1)                                                                                    \
