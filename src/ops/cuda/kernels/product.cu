@@ -14,56 +14,6 @@
  * order, however many rows there are: an output depends on its own row of x alone. */
 #include "ops/cuda/kernels/matrix.h"
 
-/* ---- rounding ---------------------------------------------------------------------------------------------------- */
-
-/* A thread has 16 columns. */
-RGK_KERNEL(round, round)
-{
-    const int row = RGK_BLOCK_X;
-    const float *x = p.x.at + row * p.x.stride;
-
-    for (int group = RGK_THREAD; group < p.n_slabs * 16; group += RGK_THREADS) {
-        uint32_t *to = (uint32_t *)(void *)(p.to + ((int64_t)row * p.n_slabs * 8 + group / 2) * RGK_RUN) + group % 2 * 2;
-        float sum = 0.0f;
-
-        RGK_UNROLL
-        for (int k = 0; k < 16; k += 2) {
-            const int col = group * 16 + k;
-            const uint32_t two = rgk_round_bf16x2(col < p.cols ? x[col] : 0.0f, col + 1 < p.cols ? x[col + 1] : 0.0f);
-
-            to[k / 4 * 4 + k % 4 / 2] = two;
-            sum += rgk_from_bf16((uint16_t)two);
-            sum += rgk_from_bf16((uint16_t)(two >> 16));
-        }
-        p.sums[(int64_t)row * p.n_slabs * 16 + group] = sum;
-    }
-}
-
-/* What a lane reads of a run of a row that has not been rounded: columns 16 j + 4 t + i, from `col` = 4 t of the run on. */
-RGK_DEVICE rgk_u4 round_here(const float *x, int col, int cols)
-{
-    rgk_u4 r;
-
-    RGK_UNROLL
-    for (int j = 0; j < 2; j++) {
-        const int first = col + 16 * j;
-        float v[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
-
-        if (first + 3 < cols) {
-            const rgk_u4 u = rgk_load(x + first);
-            RGK_UNROLL
-            for (int i = 0; i < 4; i++)
-                v[i] = rg_float_of(u.v[i]);
-        } else {
-            for (int i = 0; first + i < cols && i < 4; i++)
-                v[i] = x[first + i];
-        }
-        r.v[2 * j] = rgk_round_bf16x2(v[0], v[1]);
-        r.v[2 * j + 1] = rgk_round_bf16x2(v[2], v[3]);
-    }
-    return r;
-}
-
 /* ---- where a block works ----------------------------------------------------------------------------------------- */
 
 /* One matrix, a run of its panels, and a run of slots that it meets. */
@@ -251,12 +201,6 @@ RGK_DEVICE bool has_sums(int layout)
     return layout == RGK_K4 || layout == RGK_G8M;
 }
 
-/* Kernels of up to 8 rows round x themselves, where no sums are wanted: it takes less time than another launch. */
-RGK_DEVICE bool rounds_here(int layout, int tiles)
-{
-    return tiles == 1 && !has_sums(layout);
-}
-
 /* ---- few rows ---------------------------------------------------------------------------------------------------- */
 
 /* A block has a panel, or two neighbours, and up to 8 TILES rows; its warps take slabs by turns and leave their sums in
@@ -311,8 +255,7 @@ RGK_DEVICE void slab_of(int layout, int panels, int tiles, const rgk_product_par
     const int lane = RGK_THREAD % RGK_WARP, g = lane / 4, t = lane % 4;
     const int at_once = panels == 1 ? STAGES_OF_SLAB : 1; /* stages whose loads are on their way together */
     const uint8_t *at[MOST_PANELS];
-    const uint16_t *h[MOST_TILES];
-    const float *x[MOST_TILES];
+    const uint16_t *x[MOST_TILES];
     rgk_u4 raw[MOST_PANELS][16], next[MOST_PANELS][4];
 
     RGK_UNROLL
@@ -326,10 +269,7 @@ RGK_DEVICE void slab_of(int layout, int panels, int tiles, const rgk_product_par
     }
     RGK_UNROLL
     for (int n = 0; n < tiles; n++) {
-        const int64_t row = row_of(p, j, 8 * n + g);
-
-        h[n] = p->h + (row * p->n_slabs + slab) * RGK_SLAB + 8 * t;
-        x[n] = p->x.at + row * p->x.stride;
+        x[n] = p->h + (row_of(p, j, 8 * n + g) * p->n_slabs + slab) * RGK_SLAB + 8 * t;
         RGK_UNROLL
         for (int i = 0; i < 4 * panels; i++)
             s[i / 4][n][i % 4] = 0.0f;
@@ -349,9 +289,7 @@ RGK_DEVICE void slab_of(int layout, int panels, int tiles, const rgk_product_par
                 r[k] = run_of(layout, at[k], raw[k], at_once == 1 ? i : of_slab, of_slab);
             RGK_UNROLL
             for (int n = 0; n < tiles; n++) {
-                const rgk_u4 b = rounds_here(layout, tiles)
-                                     ? round_here(x[n], slab * RGK_SLAB + of_slab * RGK_RUN + 4 * t, p->matrix[0].cols)
-                                     : rgk_load(h[n] + of_slab * RGK_RUN);
+                const rgk_u4 b = rgk_load(x[n] + of_slab * RGK_RUN);
                 float sums[2][2];
 
                 RGK_UNROLL
