@@ -53,7 +53,7 @@ typedef struct rg_cuda_lane {
     } ropes[RG_CUDA_ROPES];
     int n_ropes;
     uint8_t *notes;  /* launches that have not begun */
-    size_t n_notes, notes_room, last_note; /* last_note: where the last one begins */
+    size_t n_notes, notes_room;
     rg_cuda_graph graphs[RG_CUDA_GRAPHS];
     uint64_t n_steps, n_replayed, n_launches; /* for who wants to know: steps, those by a graph, launches noted */
     rg_fwd f;
@@ -84,10 +84,6 @@ void *rg_cuda_take(rg_cuda_lane *l, size_t n, size_t each);
 void rg_cuda_launch_on(rg_cuda_lane *l, rgk_kernel kernel, unsigned x, unsigned y, unsigned z, unsigned threads,
                        size_t dynamic, void *params);
 
-/* The parameters of the last launch, if it is of this kernel and has not begun: to be changed before it does; else NULL.
- * And take it back. */
-void *rg_cuda_last_note(rg_cuda_lane *l, rgk_kernel kernel);
-void rg_cuda_take_back(rg_cuda_lane *l);
 /* Begin what has been noted. */
 void rg_cuda_begin(rg_cuda_lane *l);
 /* The same at the end of a step: by a graph, if it is one that came before. */

@@ -39,25 +39,8 @@ void rg_cuda_launch_on(rg_cuda_lane *l, rgk_kernel kernel, unsigned x, unsigned 
     memset(l->notes + l->n_notes, 0, bytes);
     memcpy(l->notes + l->n_notes, &n, sizeof n);
     memcpy(l->notes + l->n_notes + sizeof n, params, param_bytes[kernel]);
-    l->last_note = l->n_notes;
     l->n_notes += bytes;
     l->n_launches++;
-}
-
-void *rg_cuda_last_note(rg_cuda_lane *l, rgk_kernel kernel)
-{
-    note n;
-
-    if (!l->n_notes)
-        return NULL;
-    memcpy(&n, l->notes + l->last_note, sizeof n);
-    return n.kernel == (uint32_t)kernel ? l->notes + l->last_note + sizeof n : NULL;
-}
-
-void rg_cuda_take_back(rg_cuda_lane *l)
-{
-    l->n_notes = l->last_note;
-    l->n_launches--;
 }
 
 static void launch_all(rg_cuda_lane *l)

@@ -107,21 +107,12 @@ typedef struct rgk_elementwise_params { /* grid: (rows, columns in runs of the t
     float a, b;
 } rgk_elementwise_params;
 
-/* Rows rounded to bf16, as products read them: of the columns of a run those that a lane reads lie side by side,
- * [t][j][i]; and the sum of each 16 of them, in rising order. */
-typedef struct rgk_rounded {
-    uint16_t *to; /* [rows][slabs * 256]; NULL: they are not wanted */
-    float *sums;  /* [rows][slabs * 16] */
-    int64_t n_slabs;
-} rgk_rounded;
-
 typedef enum rgk_norm_kind { RGK_RMSNORM, RGK_LAYERNORM, RGK_L2NORM, RGK_MATCH_RMS } rgk_norm_kind;
 
 typedef struct rgk_norm_params { /* grid: (rows, runs); dynamic: n floats, twice of MATCH_RMS */
     rgk_rows y, x;
     const float *w, *b; /* NULL: none; of one run or of all, w_cols values */
-    rgk_rounded rounded; /* of rows of one run */
-    int32_t kind, n, n_runs, w_cols;
+    int32_t kind, n, w_cols;
     float eps;
 } rgk_norm_params;
 
@@ -168,11 +159,13 @@ typedef struct rgk_attend_params {
 
 enum { RGK_MATRICES = 3 };
 
-/* grid: (rows, groups of 16 columns in runs of the threads).  With a gate x is made first: x = act(gate) * up */
+/* x rounded to bf16, as products read it: of the columns of a run those that a lane reads lie side by side, [t][j][i];
+ * and the sum of each 16 of them, in rising order.  grid: (rows, groups of 16 columns in runs of the threads) */
 typedef struct rgk_round_params {
-    rgk_rows x, gate, up; /* gate.at NULL: none */
-    rgk_rounded rounded;
-    int32_t cols, act;
+    rgk_rows x;
+    uint16_t *to; /* [rows][slabs * 256] */
+    float *sums;  /* [rows][slabs * 16] */
+    int32_t cols, n_slabs;
 } rgk_round_params;
 
 /* Products of one to three matrices, or of stacked ones with the rows that chose each of them.
@@ -184,7 +177,7 @@ typedef struct rgk_product_params {
     rgk_rows y[RGK_MATRICES];
     const float *bias[RGK_MATRICES];
     rgk_rows x;           /* of the exact product */
-    const uint16_t *h;    /* of the others (rgk_rounded) */
+    const uint16_t *h;    /* of the others (rgk_round_params) */
     const float *sums;
     const int32_t *start, *list;
     int32_t n_rows;       /* of x; of a stack: slots */

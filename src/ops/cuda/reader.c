@@ -184,12 +184,11 @@ static bool norm(rg_cuda_lane *l, rg_fwd *f, const rg_op *op, rgk_norm_kind kind
     rgk_norm_params p = { .y = rows_of(l, f, y), .x = rows_of(l, f, op->in[0]), .w = vector_of(l, op->w[0]),
                           .b = vector_of(l, op->b[0]), .kind = kind, .n = op->n ? op->n : y->cols,
                           .w_cols = op->w[0] ? (int32_t)op->w[0]->cols : 1, .eps = op->x };
-    p.n_runs = (int32_t)blocks(y->cols, p.n);
     const size_t bytes = (size_t)p.n * sizeof(float) * (kind == RGK_MATCH_RMS ? 2 : 1);
 
     if (bytes > RGK_MOST_DYNAMIC)
         return refuse(l, f, "a norm over so many columns");
-    rg_cuda_launch_on(l, RGK_KERNEL_norm, (unsigned)y->rows, (unsigned)p.n_runs, 1,
+    rg_cuda_launch_on(l, RGK_KERNEL_norm, (unsigned)y->rows, blocks(y->cols, p.n), 1,
                       p.n > 512 ? 1024 : 64, bytes, &p);
     return true;
 }
@@ -392,44 +391,13 @@ static void launch_product(rg_cuda_lane *l, const product *all, rgk_product_para
                       blocks(all->most, 8 << size), PRODUCT_THREADS, (size_t)(p.slabs_at_once * slab_bytes), &p);
 }
 
-/* The last launch, if it joins a gate with what it gates and makes x.  What it reads may lie where room would be taken
- * now, so that is left alone; who measures leaves as much. */
-static rgk_elementwise_params *gate_of(rg_cuda_lane *l, const product *all)
-{
-    rgk_elementwise_params *e = rg_cuda_last_note(l, RGK_KERNEL_elementwise);
-    const size_t cols = (size_t)all->w[0]->cols, bytes = (size_t)all->x_rows * (cols + 16) * sizeof(float);
-    size_t end;
-
-    if (!l->gpu)
-        rg_cuda_take(l, bytes, 1);
-    if (!e || e->kind != RGK_ACT_MUL || e->y.at != all->x.at || e->cols != all->w[0]->cols)
-        return NULL;
-    end = (size_t)((uint8_t *)e->u.at - l->arena) + (size_t)(all->x_rows * e->u.stride) * sizeof(float);
-    if (end > l->used)
-        rg_cuda_take(l, end - l->used, 1);
-    return e;
-}
-
-/* x rounded: by the norm that makes it, or together with its gate, where that was the last launch. */
 static void round_rows(rg_cuda_lane *l, const product *all, rgk_product_params *p)
 {
     const size_t slabs = (size_t)p->n_slabs, n = (size_t)all->x_rows;
-    rgk_round_params r = { .x = all->x, .rounded.n_slabs = p->n_slabs, .cols = (int32_t)all->w[0]->cols };
-    rgk_norm_params *norm = rg_cuda_last_note(l, RGK_KERNEL_norm);
-    rgk_elementwise_params *e = gate_of(l, all);
+    rgk_round_params r = { .x = all->x, .cols = (int32_t)all->w[0]->cols, .n_slabs = p->n_slabs };
 
-    p->h = r.rounded.to = rg_cuda_take(l, n * slabs * RGK_SLAB, sizeof *r.rounded.to);
-    p->sums = r.rounded.sums = rg_cuda_take(l, n * slabs * 16, sizeof *r.rounded.sums);
-    if (norm && norm->y.at == r.x.at && norm->n_runs == 1 && norm->n == r.cols) {
-        norm->rounded = r.rounded;
-        return;
-    }
-    if (e) {
-        r.gate = e->x;
-        r.up = e->u;
-        r.act = e->act;
-        rg_cuda_take_back(l);
-    }
+    p->h = r.to = rg_cuda_take(l, n * slabs * RGK_SLAB, sizeof *r.to);
+    p->sums = r.sums = rg_cuda_take(l, n * slabs * 16, sizeof *r.sums);
     rg_cuda_launch_on(l, RGK_KERNEL_round, (unsigned)all->x_rows, blocks((int64_t)slabs * 16, THREADS), 1, THREADS, 0, &r);
 }
 

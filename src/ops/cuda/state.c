@@ -5,20 +5,28 @@
 
 #include "base/mem.h"
 
-struct rg_state_memory {
+/* What a handle of rg_state_memory is here. */
+typedef struct cuda_state {
     int n_groups, n_kv;
     rg_cuda_group group[RG_MAX_GROUPS];
     rg_kv *kv;
     uint8_t *room; /* of the host, for two blocks */
-};
+} cuda_state;
+
+static cuda_state *behind(const rg_state_memory *m)
+{
+    return (cuda_state *)(uintptr_t)m;
+}
 
 static const rg_cuda *gpu(void)
 {
     return rg_cuda_device(NULL);
 }
 
-static void state_free(rg_state_memory *m)
+static void state_free(rg_state_memory *handle)
 {
+    cuda_state *m = behind(handle);
+
     if (!m)
         return;
     for (int g = 0; g < m->n_groups; g++)
@@ -28,7 +36,7 @@ static void state_free(rg_state_memory *m)
     rg_free(m);
 }
 
-static bool allocate(rg_state_memory *m, const rg_state_shape *shape, rg_error *err)
+static bool allocate(cuda_state *m, const rg_state_shape *shape, rg_error *err)
 {
     const rg_cuda *c = rg_cuda_device(err);
     size_t most = 1;
@@ -50,7 +58,7 @@ static bool allocate(rg_state_memory *m, const rg_state_shape *shape, rg_error *
 
 static rg_state_memory *state_new(const rg_backend *b, const rg_state_shape *shape, rg_error *err)
 {
-    rg_state_memory *m = rg_zalloc(sizeof *m);
+    cuda_state *m = rg_zalloc(sizeof *m);
 
     (void)b;
     if (!m)
@@ -58,27 +66,36 @@ static rg_state_memory *state_new(const rg_backend *b, const rg_state_shape *sha
     m->n_groups = shape->n_groups;
     m->n_kv = shape->n_kv;
     if (!allocate(m, shape, err)) {
-        state_free(m);
+        state_free((rg_state_memory *)m);
         return NULL;
     }
     if (m->n_kv)
         memcpy(m->kv, shape->kv, (size_t)m->n_kv * sizeof *m->kv);
     for (int i = 0; i < m->n_kv; i++)
         m->group[m->kv[i].group].per_position = true;
-    return m;
+    return (rg_state_memory *)m;
 }
 
-int rg_cuda_state_groups(const rg_state_memory *m, const rg_cuda_group **groups)
+int rg_cuda_state_groups(const rg_state_memory *handle, const rg_cuda_group **groups)
 {
+    const cuda_state *m = behind(handle);
+
     *groups = m ? m->group : NULL;
     return m ? m->n_groups : 0;
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-static uint8_t *block_at(const rg_state_memory *m, int group, int32_t block)
+static uint8_t *block_at(const rg_state_memory *handle, int group, int32_t block)
 {
+    const cuda_state *m = behind(handle);
+
     return m->group[group].data + (size_t)block * m->group[group].block_bytes;
+}
+
+static size_t block_bytes_of(const rg_state_memory *handle, int group)
+{
+    return behind(handle)->group[group].block_bytes;
 }
 
 static void state_copy(rg_state_memory *m, int group, int32_t from, int32_t to)
@@ -87,17 +104,17 @@ static void state_copy(rg_state_memory *m, int group, int32_t from, int32_t to)
 
     rg_cuda_enter(c);
     rg_cuda_check(c, c->call.cuMemcpyDtoD_v2((uintptr_t)block_at(m, group, to), (uintptr_t)block_at(m, group, from),
-                                             m->group[group].block_bytes), "copying state");
+                                             block_bytes_of(m, group)), "copying state");
 }
 
 static void state_save(const rg_state_memory *m, int group, int32_t block, void *to)
 {
-    rg_cuda_download(gpu(), to, block_at(m, group, block), m->group[group].block_bytes);
+    rg_cuda_download(gpu(), to, block_at(m, group, block), block_bytes_of(m, group));
 }
 
 static void state_load(rg_state_memory *m, int group, int32_t block, const void *from)
 {
-    rg_cuda_upload(gpu(), block_at(m, group, block), from, m->group[group].block_bytes);
+    rg_cuda_upload(gpu(), block_at(m, group, block), from, block_bytes_of(m, group));
 }
 
 static void state_fill(rg_state_memory *m, int group, int32_t block, int byte)
@@ -106,20 +123,21 @@ static void state_fill(rg_state_memory *m, int group, int32_t block, int byte)
 
     rg_cuda_enter(c);
     rg_cuda_check(c, c->call.cuMemsetD8_v2((uintptr_t)block_at(m, group, block), (unsigned char)byte,
-                                           m->group[group].block_bytes), "filling state");
+                                           block_bytes_of(m, group)), "filling state");
 }
 
 /* By way of the host: it happens where a draft was accepted beside its place, seldom. */
 static void state_move(rg_state_memory *m, int group, int32_t from_block, int from, int32_t to_block, int to)
 {
-    const size_t bytes = m->group[group].block_bytes;
-    uint8_t *source = m->room, *target = from_block == to_block ? source : m->room + bytes;
+    const cuda_state *s = behind(m);
+    const size_t bytes = block_bytes_of(m, group);
+    uint8_t *source = s->room, *target = from_block == to_block ? source : s->room + bytes;
 
     state_save(m, group, from_block, source);
     if (target != source)
         state_save(m, group, to_block, target);
-    for (int i = 0; i < m->n_kv; i++) {
-        const rg_kv *kv = &m->kv[i];
+    for (int i = 0; i < s->n_kv; i++) {
+        const rg_kv *kv = &s->kv[i];
         for (int h = 0; kv->group == group && h < kv->n_heads; h++)
             rg_kv_copy(kv, rg_kv_at(kv, source + kv->offset, h, from), rg_kv_at(kv, target + kv->offset, h, to));
     }

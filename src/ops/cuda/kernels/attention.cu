@@ -205,7 +205,7 @@ RGK_DEVICE void score(const rgk_attend_params *p, shared *s, int j, int queries,
     RGK_UNROLL
     for (int q = 0; q < queries; q++)
         sum[q] = 0.0f;
-    RGK_UNROLL_BY(32)
+    RGK_UNROLL_BY(16)
     for (int c = 0; c < k_dim; c++) {
         float v = stored(at.k, type, (int64_t)c * RGK_KEYS + i);
 
@@ -284,7 +284,7 @@ RGK_DEVICE void add_whole(const rgk_attend_params *p, shared *s, int q, int n, i
     const place at = place_of(&p->kv, s->part[first], s->kv_head);
     const float *w = scores_at(p, s, q) + first;
 
-    RGK_UNROLL_BY(8)
+    RGK_UNROLL_BY(4)
     for (int j = 0; j < RGK_KEYS; j += 4) {
         float v[4];
 
@@ -388,8 +388,8 @@ RGK_DEVICE void attend_as(const rgk_attend_params *p, shared *s, int queries, in
     if (RGK_THREAD == 0)
         find_tile(p, s, queries);
     rgk_sync();
-    /* Few queries: each by a thread of its own; many: those of a row together, so that values are read less often. */
-    const int most = s->n_rows > 1 ? TOGETHER : 1, together = s->heads < most ? s->heads : most;
+    /* A row alone: by more threads; several: so that values are read less often. */
+    const int most = s->n_rows > 1 ? TOGETHER : TOGETHER / 2, together = s->heads < most ? s->heads : most;
     const int groups = (s->heads + together - 1) / together;
     find_keys(p, s);
     rgk_sync();

@@ -14,6 +14,30 @@
  * order, however many rows there are: an output depends on its own row of x alone. */
 #include "ops/cuda/kernels/matrix.h"
 
+/* ---- rounding ---------------------------------------------------------------------------------------------------- */
+
+/* A thread has 16 columns. */
+RGK_KERNEL(round, round)
+{
+    const int row = RGK_BLOCK_X, group = RGK_BLOCK_Y * RGK_THREADS + RGK_THREAD;
+    const float *x = p.x.at + row * p.x.stride;
+    uint32_t *to = (uint32_t *)(void *)(p.to + ((int64_t)row * p.n_slabs * 8 + group / 2) * RGK_RUN) + group % 2 * 2;
+    float sum = 0.0f;
+
+    if (group >= p.n_slabs * 16)
+        return;
+    RGK_UNROLL
+    for (int k = 0; k < 16; k += 2) {
+        const int col = group * 16 + k;
+        const uint32_t two = rgk_round_bf16x2(col < p.cols ? x[col] : 0.0f, col + 1 < p.cols ? x[col + 1] : 0.0f);
+
+        to[k / 4 * 4 + k % 4 / 2] = two;
+        sum += rgk_from_bf16((uint16_t)two);
+        sum += rgk_from_bf16((uint16_t)(two >> 16));
+    }
+    p.sums[(int64_t)row * p.n_slabs * 16 + group] = sum;
+}
+
 /* ---- where a block works ----------------------------------------------------------------------------------------- */
 
 /* One matrix, a run of its panels, and a run of slots that it meets. */

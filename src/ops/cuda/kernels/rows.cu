@@ -1,6 +1,6 @@
 /* rows.cu -- what is done to rows by themselves: embedding, sums, norms, activations, rotation.  The bits are those of
  * ops/cpu/kernels.h. */
-#include "ops/cuda/kernels/round.h"
+#include "ops/cuda/kernels/matrix.h"
 #include "ops/cuda/kernels/warp.h"
 
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
@@ -166,31 +166,13 @@ RGK_KERNEL(norm, norm)
 
         if (k < n) {
             const float v = p.kind == RGK_MATCH_RMS ? old[k] * r : p.kind == RGK_LAYERNORM ? (x[k] - mean) * r : x[k] * r;
-            y[k] = x[k] = b ? rgk_fma(v, early[i], b[k]) : w ? v * early[i] : v;
+            y[k] = b ? rgk_fma(v, early[i], b[k]) : w ? v * early[i] : v;
         }
     }
     for (int k = RGK_THREAD + 8 * step; k < n; k += step) {
         const float v = p.kind == RGK_MATCH_RMS ? old[k] * r : p.kind == RGK_LAYERNORM ? (x[k] - mean) * r : x[k] * r;
-        y[k] = x[k] = b ? rgk_fma(v, w[k], b[k]) : w ? v * w[k] : v;
+        y[k] = b ? rgk_fma(v, w[k], b[k]) : w ? v * w[k] : v;
     }
-    if (!p.rounded.to)
-        return;
-    rgk_sync();
-    for (int group = RGK_THREAD; group < p.rounded.n_slabs * 16; group += step)
-        rgk_round_group(&p.rounded, RGK_BLOCK_X, group, x, n);
-}
-
-/* A thread has 16 columns. */
-RGK_KERNEL(round, round)
-{
-    const int row = RGK_BLOCK_X, group = RGK_BLOCK_Y * RGK_THREADS + RGK_THREAD;
-    float *x = p.x.at + row * p.x.stride;
-
-    if (group >= p.rounded.n_slabs * 16)
-        return;
-    for (int k = group * 16; p.gate.at && k < group * 16 + 16 && k < p.cols; k++)
-        x[k] = gated(p.act, p.gate.at[row * p.gate.stride + k], p.up.at[row * p.up.stride + k]);
-    rgk_round_group(&p.rounded, row, group, x, p.cols);
 }
 
 /* ---- rotation ---------------------------------------------------------------------------------------------------- */
