@@ -402,6 +402,9 @@ typedef struct rg_options {
                              *   activations that are zero by themselves (ReLU's); or a file of `ridge shrink
                              *   sparsity`, below whose thresholds activations count as zero in every row; NULL:
                              *   none */
+    double attention_sparsity; /* of attention, each head of a row leaves out blocks of 64 keys whose weights are all
+                             *   below this threshold, at least 0 and less than 1: lossy, at most the threshold times
+                             *   the keys of a row is lost of its weight.  0: nothing is left out */
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8", "q4" */
     int32_t max_seq_len;    /* positions of a sequence; 0: what the model allows.  No memory is reserved for them */
     int32_t max_seqs;       /* sequences that run at once, at most 65,536; 0: 64 */
@@ -466,6 +469,7 @@ typedef struct rg_info {
     const char *isa;
     const char *recipe;
     const char *kv_type;
+    double attention_sparsity; /* as rg_options has it; 0: nothing is left out */
     int32_t n_threads, vocab_size, max_seq_len;
     int32_t bos_id;          /* -1: none */
     const int32_t *eos_ids;  /* [n_eos] ids that end an answer */

@@ -155,6 +155,7 @@ class Info:
     isa: str
     recipe: str
     kv_type: str
+    attention_sparsity: float  # 0: attention leaves nothing out
     n_threads: int
     vocab_size: int
     max_seq_len: int

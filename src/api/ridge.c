@@ -71,6 +71,7 @@ struct rg_engine {
     pthread_mutex_t grammar_lock;
     bool lock_made;
     bool exact, llm_int8; /* recipe */
+    double attention_sparsity;
     int n_threads, max_seq_len;
     uint64_t state_bytes;
     bool has_copies, has_sparsity; /* weights on several nodes; thresholds that are of the weights */
@@ -105,6 +106,10 @@ static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
     e->llm_int8 = !strcasecmp(o->recipe, "llm.int8");
     if (!e->exact && !e->llm_int8 && strcasecmp(o->recipe, "fast"))
         return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->recipe);
+    e->attention_sparsity = o->attention_sparsity;
+    if (!(o->attention_sparsity >= 0 && o->attention_sparsity < 1))
+        return rg_fail(err, RG_E_USAGE, "attention_sparsity is %g: want a threshold of weights, at least 0 and less "
+                       "than 1", o->attention_sparsity);
     e->n_threads = o->host           ? rg_pool_threads(rg_host_pool(o->host))
                    : o->n_threads > 0 ? o->n_threads
                                       : rg_ranks_threads(o->ranks);
@@ -341,7 +346,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
         return false;
     size_t for_drafts = (size_t)(rg_drafts_share(&e->drafts, e->model) * (double)e->state_bytes);
     rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact,
-                            .llm_int8 = e->llm_int8, .max_rows = room,
+                            .llm_int8 = e->llm_int8, .attention_sparsity = (float)e->attention_sparsity,
+                            .max_rows = room,
                             .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
                             .pool = rg_host_pool(e->hosted.host), .pin = o->pin || o->numa_copies,
@@ -460,7 +466,7 @@ rg_info rg_engine_info(const rg_engine *e)
 
     return (rg_info){ .architecture = rg_config_name(c), .isa = e->backend->name,
                       .recipe = e->exact ? "exact" : e->llm_int8 ? "llm.int8" : "fast",
-                      .kv_type = rg_kv_name(e->model->kv_type),
+                      .kv_type = rg_kv_name(e->model->kv_type), .attention_sparsity = e->attention_sparsity,
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .eos_ids = e->ends.id, .n_eos = e->ends.n,
                       .n_parameters = e->model->weights.n_parameters,

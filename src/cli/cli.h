@@ -68,6 +68,10 @@ typedef struct cli_option {
     { "--sparsity", CLI_STRING, &(to), "FILE",                                                                         \
       "inputs below these thresholds (of shrink sparsity) count as 0, and steps of one row skip their columns; "       \
       "zeros: only what ReLU makes 0" }
+#define CLI_ATTENTION_SPARSITY_OPTION(to)                                                                              \
+    { "--attention-sparsity", CLI_FLOAT, &(to), "THRESHOLD",                                                           \
+      "attention leaves out blocks of 64 keys whose weights are all below it (lossy, as 1e-4; default: 0, none)", 0,   \
+      0.999999 }
 #define CLI_EXPERT_MEMORY_OPTION(to)                                                                                   \
     { "--expert-memory", CLI_BYTES, &(to), "BYTES", "memory for experts, the others being read when they are needed" }
 #define CLI_CSV_OPTION(to) { "--csv", CLI_STRING, &(to), "FILE", "also write the rows to a file" }

@@ -6,6 +6,7 @@
 
 typedef struct cli_engine {
     int32_t ctx, max_seqs, draft_max;
+    float attention_sparsity;
     size_t kv_memory, expert_memory;
     const char *kv_type, *pack_cache, *sparsity, *draft, *verify, *chat_template, *preempt;
     cli_loras loras;
@@ -20,6 +21,7 @@ typedef struct cli_engine {
     { "--max-seqs", CLI_INT, &(v).max_seqs, "N", "sequences that run at once", 1, 65536 },                             \
     CLI_PACK_CACHE_OPTION((v).pack_cache), CLI_EXPERT_MEMORY_OPTION((v).expert_memory),                                \
     CLI_SPARSITY_OPTION((v).sparsity),                                                                                 \
+    CLI_ATTENTION_SPARSITY_OPTION((v).attention_sparsity),                                                             \
     { "--draft", CLI_STRING, &(v).draft, "HOW",                                                                        \
       "guess ids ahead, checked together: none, auto, a KIND, KIND:PATH, or by a MODEL (default: auto)" },             \
     { "--draft-max", CLI_INT, &(v).draft_max, "K", "ids guessed at once, at most", 1, RG_DRAFT_PLACES },               \

@@ -281,6 +281,9 @@ static void greet(const serve_options *o, const rg_server *s, const rg_engine *e
                (double)info.state_bytes / 1e9);
     printf("  state     %llu bytes a position, %llu a sequence besides (%s K/V)\n",
            (unsigned long long)info.position_bytes, (unsigned long long)info.sequence_bytes, info.kv_type);
+    if (info.attention_sparsity > 0)
+        printf("  lossy     attention leaves out blocks of 64 keys whose weights are all below %g\n",
+               info.attention_sparsity);
     printf("  Ctrl-C ends it\n");
 }
 

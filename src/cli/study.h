@@ -74,6 +74,9 @@ typedef struct study {
     /* What all rows together say, after the table, or, out not NULL, as members of the JSON; NULL: nothing. */
     void (*conclude)(const study_run *run, cli_json *out);
     void (*close)(void); /* what measure kept open; NULL: nothing */
+    /* Another study of the same name, whose table is a different one: with this option, which both have.  NULL: none */
+    const char *other_option;
+    const struct study *other;
 } study;
 
 /* The command of a study: its exit status. */

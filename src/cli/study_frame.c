@@ -464,6 +464,9 @@ int study_main(const study *what, int argc, char **argv)
     static study_frame f;
     rg_error err = { 0 };
 
+    for (int i = 1; what->other && i < argc; i++)
+        if (!strcmp(argv[i], what->other_option))
+            return study_main(what->other, argc, argv);
     f = (study_frame){ .what = what, .run = { .common = &f.args.common, .ctx = 512, .frame = &f } };
     gather_options(&f);
     int status = cli_parse(&f.args, &what->command, f.options, argc, argv);

@@ -32,6 +32,7 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
                             .n_threads = t->n_threads,
                             .exact = t->exact,
                             .llm_int8 = t->llm_int8,
+                            .attention_sparsity = o->attention_sparsity,
                             .max_rows = t->max_rows,
                             .max_logits = most_logits(t, o),
                             .max_seqs = o->max_seqs,

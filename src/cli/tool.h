@@ -26,6 +26,7 @@ typedef struct tool_options {
     const char *kv_type, *pack_cache;
     const char *sparsity;           /* as --sparsity has it; NULL: none, or */
     const rg_sparsity *thresholds;  /* these, borrowed */
+    float attention_sparsity;       /* as rg_runner_options has it */
     const rg_adapter_source *adapter; /* which all sequences may have; NULL: none */
     size_t expert_memory;
     int max_rows, max_seqs, max_seq_len;

@@ -58,7 +58,8 @@ typedef struct rg_step {
     const void *model;
     const rg_batch *batch;
     const rg_reader *reader; /* the lane's, or one around it */
-    bool exact, llm_int8;    /* as rg_fwd has them */
+    bool exact, llm_int8;    /* as rg_fwd has them, */
+    float attention_sparsity;   /*   and this */
     bool settled;            /* each operation is over before the next one begins: for readers that look at values */
     int n_threads;           /* of the lane's, which run it */
     rg_state_memory *state;

@@ -128,6 +128,7 @@ static void write_plan(rg_buf *out, const rg_server *s)
     rg_out_text(out, "isa", s->info.isa);
     rg_out_text(out, "recipe", s->info.recipe);
     rg_out_text(out, "kv_type", s->info.kv_type);
+    rg_out_real(out, "attention_sparsity", s->info.attention_sparsity);
     rg_out_int(out, "threads", s->info.n_threads);
     rg_out_int(out, "context", s->info.max_seq_len);
     rg_out_int(out, "parameters", (int64_t)s->info.n_parameters);

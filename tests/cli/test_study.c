@@ -298,10 +298,52 @@ static void refusals(void **state)
                     "config.json");
 }
 
+/* What is counted: of every row, each key that it sees once for each head; smaller thresholds have less below them, and a
+ * block that is left out has all its weights below. */
+static void softmax(void **state)
+{
+    static const char *const at[] = { "1e-4", "1e-3", "1e-2" };
+    static const double keys[] = { 32.5, 128.5 }; /* the mean of 1 to 64, and of 65 to 192 */
+
+    (void)state;
+    json_t *j = command_json("study sparsity tales-1m --softmax --ctx 192 --windows 2 --every 1 --json");
+    assert_int_equal(json_array_size(rows_of(j)), 3 * 2); /* all layers and two of them, two runs of positions */
+    for (size_t i = 0; i < 6; i++) {
+        json_t *r = json_array_get(rows_of(j), i);
+
+        assert_true(number(r, "from") == (i % 2 ? 64 : 0) && number(r, "keys") == keys[i % 2]);
+        for (int t = 0; t < 3; t++) {
+            char below[16], blocks[16], lost[16];
+            double next = 1;
+
+            snprintf(below, sizeof below, "below_%s", at[t]);
+            snprintf(blocks, sizeof blocks, "blocks_%s", at[t]);
+            snprintf(lost, sizeof lost, "lost_%s", at[t]);
+            if (t < 2) {
+                char other[16];
+                snprintf(other, sizeof other, "below_%s", at[t + 1]);
+                next = number(r, other);
+            }
+            assert_true(number(r, below) >= 0 && number(r, below) <= next && number(r, blocks) <= number(r, below));
+            assert_true(number(r, lost) <= number(r, blocks) * 3 * 64 * strtod(at[t], NULL));
+            assert_true(i % 2 || number(r, blocks) == 0); /* the only block that there is */
+        }
+    }
+    /* All layers are as many rows of each. */
+    for (int k = 0; k < 2; k++) {
+        json_t *all = json_array_get(rows_of(j), (size_t)k);
+        double sum = number(json_array_get(rows_of(j), (size_t)k + 2), "below_1e-2") +
+                     number(json_array_get(rows_of(j), (size_t)k + 4), "below_1e-2");
+        assert_true(fabs(number(all, "below_1e-2") - sum / 2) < 1e-5 && sum > 0.1);
+    }
+    json_decref(j);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(recall), cmocka_unit_test(counted), cmocka_unit_test(resume),
-                                        cmocka_unit_test(kv_types), cmocka_unit_test(every_study_goes_on),
+                                        cmocka_unit_test(kv_types), cmocka_unit_test(softmax),
+                                        cmocka_unit_test(every_study_goes_on),
                                         cmocka_unit_test(another_text_makes_other_rows),
                                         cmocka_unit_test(refusals) };
 
