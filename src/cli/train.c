@@ -160,7 +160,8 @@ static bool make_network(job *j, rg_error *err)
                                                 .weight = (double)j->head_weight,
                                                 .noise = (double)j->noise,
                                                 .seed = j->t.s.seed },
-                        j->t.backend, &(rg_passes_options){ .n_threads = j->t.n_threads, .pool = j->t.pool }, err);
+                        j->t.backend, &(rg_passes_options){ .n_threads = j->t.n_threads, .pool = j->t.pool,
+                                                                                        .bf16 = j->t.s.precision == RG_PRECISION_BF16 }, err);
     j->t.trained = j->drafting ? rg_drafting_masters(j->drafting) : NULL;
     return j->drafting;
 }

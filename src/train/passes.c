@@ -144,7 +144,8 @@ void rg_passes_step(rg_passes *p, const job *j)
                                             .model = j,
                                             .batch = &batch,
                                             .reader = rg_tape_wrap(j->tape, p->lane->reader),
-                                            .exact = true,
+                                            .exact = !p->back.bf16,
+                                            .bf16 = p->back.bf16,
                                             .settled = true,
                                             .n_threads = p->n_threads,
                                             .state = rg_store_memory(p->store) });
@@ -624,6 +625,7 @@ static rg_passes *passes_of(const rg_model *model, rg_masters *m, const rg_backe
     p->max_tokens = o->max_tokens > 0 ? o->max_tokens : TOKENS;
     p->max_bytes = o->tape_bytes ? (double)o->tape_bytes : TAPE_BYTES;
     rg_back_lane_open(&p->back, backend, o->pool, o->n_threads);
+    p->back.bf16 = o->bf16;
     p->tape = rg_tape_new(&p->back, rg_masters_weight, m, NULL, err);
     if (!p->tape) {
         rg_passes_free(p);

@@ -59,6 +59,7 @@ typedef struct rg_passes_options {
     int n_threads;
     int max_tokens;    /* of a piece, at least; one row is never cut; 0: a number that suits caches */
     rg_pool *pool;     /* n_threads at least, borrowed */
+    bool bf16;         /* products of bf16 with sums in f32 */
     size_t tape_bytes; /* for tapes of all layers; where it does not suffice layers run twice; 0: 4 GB */
 } rg_passes_options;
 

@@ -31,6 +31,7 @@ typedef struct rg_back_lane {
     const rg_backend *backend;
     rg_pool *pool;
     int n_threads;
+    bool bf16;   /* operands of products with weights are rounded to bf16, sums are in f32 */
     bool failed; /* an operation got no memory; those after it do nothing */
     /* Pieces of scratch, each at least as large as the one before; `piece` is the one that is being handed out. */
     float *room[RG_BACK_PIECES];

@@ -44,6 +44,8 @@
  *                        y = (c[0] + c[1]) + (c[2] + c[3]), this sum an ordinary one
  *     tiles (TDPBF16PS)  y = 0; for each 32 columns in rising order: even = odd = 0; their 16 pairs rising:
  *                        even = fma(w[2p], x[2p], even), odd = fma(w[2p + 1], x[2p + 1], odd); y = y + (even + odd)
+ * Of F32 the recipe `rounded` is `pairs` with weights rounded to bf16 like x, subnormal ones being zeros of their sign
+ * before: products of a training step in bf16, whose weights stay in f32.
  * Of F8 either gives the sum of each 128 columns, whose w are codes decoded without their scale: acc = 0; in rising
  * order acc = fma(that sum, d, acc), an ordinary one; y = acc. */
 #ifndef RG_OPS_CPU_KERNELS_H
@@ -70,7 +72,7 @@ typedef union rg_rounded {
 } rg_rounded;
 
 typedef enum rg_recipe {
-    RG_EXACT, RG_INT8, RG_BF16_PAIRS, RG_BF16_TILES, RG_LLM_INT8, RG_RECIPE_COUNT
+    RG_EXACT, RG_INT8, RG_BF16_PAIRS, RG_BF16_TILES, RG_BF16_ROUNDED, RG_LLM_INT8, RG_RECIPE_COUNT
 } rg_recipe;
 
 enum { RG_COLUMN_PANELS = 192 }; /* panels that a kernel of sparse products goes over at once */
