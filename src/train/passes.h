@@ -97,8 +97,8 @@ bool rg_passes_compute(rg_passes *p, const rg_passes_run *run, double *sum, rg_e
 typedef struct rg_chain_run {
     const rg_texts *texts; /* rows and documents; ids are those of step 0, targets are not read */
     int n_steps;
-    const int32_t *ids;        /* [n_steps, rows * length] that the rows of each step read */
-    const float *features;     /* [rows * length, feature_cols] of step 0 */
+    const int32_t *ids;    /* [n_steps, rows * length] that the rows of each step read */
+    const float *features; /* [rows * length, feature_cols] of step 0 */
     int feature_cols;
     const rg_loss *loss;        /* [n_steps] */
     const rg_layer_loss *inner; /* of the network's output: layer 0, once for each step, the last one first; or NULL */

@@ -13,8 +13,8 @@ typedef enum rg_rate_shape {
     RG_RATE_SHAPES
 } rg_rate_shape;
 
-/* Of products with weights.  RG_PRECISION_BF16: operands are rounded to bf16, forward and backward, and sums are in f32;
- * weights, moments, gradients and all else stay in f32. */
+/* Of products with weights.  RG_PRECISION_BF16: forward and backward, operands are rounded to bf16; sums and all
+ * else stay in f32. */
 typedef enum rg_precision {
     RG_PRECISION_F32,
     RG_PRECISION_BF16,

@@ -148,6 +148,14 @@ void rg_back_activate(const rg_back *b)
         rg_back_each_rows(b->lane, b->in[0].rows, activate_rows, &v);
 }
 
+static void give(float *to, const float *from, int n, bool write)
+{
+    if (write)
+        memcpy(to, from, (size_t)n * sizeof *to);
+    for (int c = 0; c < n && !write; c++)
+        to[c] += from[c];
+}
+
 /* y = act(g) u; of the clamped one u enters as clamp(u) + 1. */
 static void act_mul_rows(void *arg, int first, int n, int block, int thread)
 {
@@ -172,10 +180,8 @@ static void act_mul_rows(void *arg, int first, int n, int block, int thread)
         for (int c = 0; c < cols; c++)
             a[c] = clamped && !(u[c] > -7 && u[c] < 7) ? 0 : dy[c] * a[c];
         rg_back_slopes(b->lane->backend, b->op->act, d, d, g, cols, s);
-        for (int c = 0; c < cols; c++) {
-            du[c] += a[c];
-            dg[c] += d[c];
-        }
+        give(dg, d, cols, b->write_in[0]); /* the first one: both may be one activation */
+        give(du, a, cols, b->write_in[1]);
     }
 }
 

@@ -68,8 +68,7 @@ static void fill_panels(const rg_gemm *g, int depth, int first, int n_panels, fl
     for (int i = 0; i < n_panels; i++) {
         const int cols = rg_back_min(PANEL, g->n - (first + i) * PANEL), from_row = cols < PANEL ? 0 : g->k;
 
-        memset(to + (size_t)i * each + (size_t)from_row * PANEL, 0,
-               (size_t)(depth - from_row) * PANEL * sizeof *to);
+        memset(to + (size_t)i * each + (size_t)from_row * PANEL, 0, (size_t)(depth - from_row) * PANEL * sizeof *to);
         if (g->b_turned)
             turn(to + (size_t)i * each, PANEL, g->b + (size_t)(first + i) * PANEL * g->ldb, g->ldb, g->k, cols);
     }
@@ -157,9 +156,8 @@ static void lay_rows(const rg_back_lane *l, const laid *p, int row, int m, float
         for (int r = 0; r < m; r++) {
             uint16_t *to = rounded + (size_t)(row + r) * p->lda + k;
 
-            l->backend->host_round(l->backend, to,
-                                   g->a_turned ? room + r * LAY_COLS : g->a + (size_t)(row + r) * g->lda + k,
-                                   (size_t)n);
+            l->backend->host_round(
+                l->backend, to, g->a_turned ? room + r * LAY_COLS : g->a + (size_t)(row + r) * g->lda + k, (size_t)n);
             memset(to + n, 0, (size_t)(all - n) * sizeof *to);
         }
     }
@@ -275,7 +273,8 @@ static void make_room(rg_back_lane *l, shared *s, int k, int parts[2])
     }
     if (!l->bf16 && !g->a_turned)
         return;
-    p->lda = padded(p->depth) + (l->bf16 ? 32 : 16); /* not a power of two, or rows would meet in a few sets of the cache */
+    p->lda =
+        padded(p->depth) + (l->bf16 ? 32 : 16); /* not a power of two, or rows would meet in a few sets of the cache */
     s->rows[k] = rg_back_room(l, (size_t)g->m * p->lda / (l->bf16 ? 2 : 1));
     p->a = s->rows[k];
     p->rounded = l->bf16 ? (const uint16_t *)(const void *)s->rows[k] : NULL;

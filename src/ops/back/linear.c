@@ -158,6 +158,7 @@ void rg_back_linear(const rg_back *b)
         if (b->db[n])
             rg_back_sum_rows(b->lane, b->db[n], &b->d_out[n]);
     }
+    dx[0].add = !b->write_in[0];
     rg_gemm_run_all(b->lane, dx, n);
     rg_gemm_run_all(b->lane, dw, n_dw);
 }
