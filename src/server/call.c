@@ -39,7 +39,6 @@ rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_ref
 
     if (!c)
         return rg_refuse_memory(e), NULL;
-    c->json_refused = rg_json_refused();
     c->server = s;
     c->shape = shape;
     c->x = x;
@@ -409,7 +408,6 @@ bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
 void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *read,
                        void (*write)(rg_buf *out, const rg_rendered *r))
 {
-    const uint64_t refused = rg_json_refused();
     rg_refusal e = { 0 };
     rg_conversation talk = { .server = s, .owner = owner_of(s, x) };
     rg_rendered r = { 0 };
@@ -418,8 +416,6 @@ void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *rea
     rg_buf out;
 
     bool ok = body && read(body, &talk, &e) && rg_render(s, &talk, generate, &r, &e);
-    if (rg_json_refused() != refused)
-        ok = rg_refuse_memory(&e);
     if (ok) {
         rg_warn_of(x, &talk, &r);
         rg_buf_init(&out, MAX_CALL_TEXT);
@@ -637,9 +633,9 @@ bool rg_call_submit(rg_call *c, rg_refusal *e)
 }
 
 /* True, and refused, if values of the request found no memory while it was read. */
-static bool lost_values(const rg_call *c, rg_refusal *e)
+static bool lost_values(rg_refusal *e)
 {
-    return rg_json_refused() != c->json_refused && !rg_refuse_memory(e);
+    return rg_json_lost() && !rg_refuse_memory(e);
 }
 
 /* X-Ridge-Prefix: a name for what the prompt begins with, so that a balancer that hashes it asks the replica that has
@@ -677,7 +673,7 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
     else if (c->server->fixed_seed && c->f.seed == RG_NOT_GIVEN)
         c->sampling.seed = c->server->sampling.seed;
     if (!read_timeout(c, e) || !rg_thinking_read(c, e) || !rg_prediction_read(c, e) || !check_ids(c, e) ||
-        !make_choices(c, e) || !compile(c, e) || lost_values(c, e) || !rg_call_submit(c, e))
+        !make_choices(c, e) || !compile(c, e) || lost_values(e) || !rg_call_submit(c, e))
         return false;
     name_prefix(c);
     rg_observe(c->server->metrics, RG_H_N, (double)c->f.n, 1);
@@ -698,15 +694,12 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
 
 void rg_call_answer(rg_server *s, rg_exchange *x, const rg_shape *shape)
 {
-    const uint64_t refused = rg_json_refused();
     rg_refusal e = { 0 };
     rg_call *c = rg_call_new(s, x, shape, &e);
 
     if (c && shape->read(c, &e) && rg_call_start(c, &e))
         return;
     rg_call_free(c);
-    if (e.status && rg_json_refused() != refused)
-        rg_refuse_memory(&e); /* whatever else was found wrong may be what was left out */
     if (e.status)
         rg_reply_refusal(s, x, &e);
 }

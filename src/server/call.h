@@ -128,7 +128,6 @@ struct rg_call {
     int32_t n_choices, n_ended;
     char id[48];
     int64_t created_s;
-    uint64_t json_refused; /* rg_json_refused when it began, and then when this turn did */
     uint64_t since_ns, first_ns, last_ns;
     uint64_t written_ns; /* when its stream was last written to */
     double deadline_s;
