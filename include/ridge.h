@@ -423,6 +423,10 @@ typedef struct rg_options {
     bool share_prefixes;    /* every tenant finds every cached prefix */
     bool static_batching;   /* no request begins until all that run have finished: for comparing */
     bool no_prefix_cache;
+    const char *prefix_folder; /* folder in which cached prefixes are kept as files, so that they are found again after
+                             *   a restart, and by other engines of the same model that use it; made if there is none.
+                             *   NULL: they are in memory alone */
+    uint64_t prefix_bytes;  /* of its files at most: the oldest are removed; 0: 8 GiB */
     const char *preempt;    /* what becomes of the state of a request that gives way to another: NULL or "auto": what is
                              *   expected to be quicker later; "swap": it is copied into other memory; "recompute": it
                              *   is dropped, and computed again.  Answers are the same */
@@ -549,6 +553,11 @@ typedef struct rg_stats {
     double queue_fill;       /* queue fill, 0 to 1: at 1 requests are refused */
     uint64_t state_bytes, state_used_bytes; /* all pools; blocks that sequences hold (those only cached not counted) */
     uint64_t state_live_bytes; /* the part of state_used_bytes that positions of sequences have been written into */
+    /* With rg_options.prefix_folder: prompts that found more of their prefix in files than in memory, and that found
+     * no more; bytes of blocks read and written; files that were damaged, and blocks that could not be written;
+     * bytes of all files in the folder when this engine last counted them. */
+    uint64_t n_prefix_found, n_prefix_missed, prefix_bytes_read, prefix_bytes_written, n_prefix_damaged,
+        n_prefix_failed, prefix_file_bytes;
     double ops;              /* operations of all steps */
     uint64_t bytes_read;     /* weights, K/V and state that the steps read */
     double limit_s;          /* seconds that the steps would have taken at this machine's limits; 0: not measured */

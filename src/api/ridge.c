@@ -14,6 +14,7 @@
 #include "api/drafts.h"
 #include "api/embed_text.h"
 #include "api/hosted.h"
+#include "api/prefix_files.h"
 #include "api/shown.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -51,6 +52,7 @@ struct rg_engine {
     rg_ends ends;
     rg_runner *runner;
     rg_drafts drafts;
+    rg_prefix_files prefix_files;
     rg_hosted hosted;    /* whose thread and pool compute its steps */
     rg_loop *loop;
     rg_chat *chat;
@@ -154,7 +156,8 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
     e->modified_s = rg_card_modified_s(path);
     if (!e->path)
         rg_fail_memory(err, strlen(path));
-    if (!e->path || !rg_drafts_choose(&e->drafts, o, ckpt, err)) {
+    if (!e->path || !rg_prefix_files_read(&e->prefix_files, o, e->backend, ckpt, err) ||
+        !rg_drafts_choose(&e->drafts, o, ckpt, err)) {
         rg_checkpoint_close(ckpt);
         return false;
     }
@@ -230,6 +233,7 @@ static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_r
                              .max_waiting = o->max_waiting > 0 ? o->max_waiting : 1024,
                              .max_waiting_ids = o->max_waiting_ids, .max_wait_s = o->max_wait_s,
                              .use_prefixes = !o->no_prefix_cache,
+                             .durable = e->prefix_files.durable,
                              .share_prefixes = o->share_prefixes, .static_batching = o->static_batching,
                              .step_s = o->step_s, .pace = o->pace, .drafter = e->drafts.drafter,
                              .fallback = e->drafts.fallback, .max_draft = e->drafts.max_draft,
@@ -299,6 +303,7 @@ static bool check_sizes(const rg_options *o, rg_error *err)
 {
     rg_preempt how;
 
+
     if (!choose_preempt(o, &how, err))
         return false;
     if (o->max_seqs < 0 || o->max_seqs > MOST_ROWS)
@@ -359,6 +364,7 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     r.state_bytes = for_drafts;
     return rg_drafts_open(&e->drafts, &r, e->model, err) && rg_hosted_take(&e->hosted, activation_bytes(e),
                                                                            "the activations of a step", err) &&
+           rg_prefix_files_open(&e->prefix_files, &e->hosted, e->model, e->max_seq_len, err) &&
            open_loop(e, o, max_seqs, max_rows, err);
 }
 
@@ -372,7 +378,8 @@ rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
     e->lock_made = !pthread_mutex_init(&e->grammar_lock, NULL);
     if (!e->lock_made)
         rg_fail_memory(err, 0);
-    if (e->lock_made && check_sizes(&o, err) && choose_cpu(e, &o, err) && open_model(e, path, &o, err) &&
+    if (e->lock_made && check_sizes(&o, err) && rg_prefix_files_check(&o, err) && choose_cpu(e, &o, err) &&
+        open_model(e, path, &o, err) &&
         check_draft(e, err) && open_runner(e, &o, err))
         return e;
     rg_close(e);
@@ -389,6 +396,7 @@ void rg_close(rg_engine *e)
     rg_free(e->profile_folder);
     rg_free(e->path);
     rg_loop_free(e->loop);
+    rg_prefix_files_close(&e->prefix_files);
     rg_drafts_close(&e->drafts);
     rg_model_runner_free(e->runner);
     rg_hosted_close(&e->hosted);
@@ -410,6 +418,7 @@ void rg_close(rg_engine *e)
 typedef struct update {
     rg_engine *engine;
     rg_model *with;
+    uint64_t checkpoint[2]; /* what stands for it in files of prefixes */
 } update;
 
 static void exchange(void *arg)
@@ -417,6 +426,7 @@ static void exchange(void *arg)
     update *u = arg;
 
     rg_model_exchange(u->engine->model, u->with);
+    rg_prefix_files_change(&u->engine->prefix_files, u->engine->model, u->checkpoint);
 }
 
 static bool may_update(const rg_engine *e, rg_error *err)
@@ -446,10 +456,11 @@ bool rg_engine_update_weights(rg_engine *e, const char *path, rg_error *err)
     bool ok = declared && rg_model_same_shape(e->model, declared, err);
     rg_model *with = ok ? rg_model_open(ckpt, &o, err) : NULL;
 
+    update u = { .engine = e, .with = with };
+    ok = with && (!e->prefix_files.durable || rg_checkpoint_fingerprint(ckpt, u.checkpoint, err));
     rg_model_close(declared);
     rg_checkpoint_close(ckpt);
-    update u = { e, with };
-    ok = with && rg_model_same_shape(e->model, with, err) && rg_loop_change(e->loop, exchange, &u, err);
+    ok = ok && rg_model_same_shape(e->model, with, err) && rg_loop_change(e->loop, exchange, &u, err);
     rg_model_close(with); /* the old weights, or the new ones if they were not taken */
     return ok;
 }
@@ -515,6 +526,7 @@ rg_stats rg_engine_stats(const rg_engine *e)
     s.n_experts_failed = experts.n_failed;
     s.expert_bytes_read = experts.bytes_read;
     s.expert_bytes = experts.bytes;
+    rg_prefix_files_count(&e->prefix_files, &s);
     return s;
 }
 
@@ -861,6 +873,7 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
                            .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,
                            .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits,
                            .adapter = find_adapter(e, params->adapter) };
+    m.adapter_identity = rg_prefix_files_adapter(&e->prefix_files, m.adapter);
     if (params->adapter && !m.adapter)
         return rg_fail(err, RG_E_INPUT, "no adapter is called '%.200s'", params->adapter), NULL;
     if (params->embed == RG_POOLING_MODEL && !c->embedding.n_poolings)

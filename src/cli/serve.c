@@ -343,6 +343,7 @@ static void leave_places(const serve_options *o, const char *path, cli_places_le
     cli_leave_place(p, e->chat_template, false);
     cli_leave_place(p, e->sparsity, false);
     cli_leave_place(p, e->pack_cache, true);
+    cli_leave_place(p, e->prefix_cache, true);
     cli_leave_place(p, o->s.batch_dir, true);
     cli_leave_place(p, o->s.store_dir, true);
     cli_leave_place(p, cli_profile_folder, true);

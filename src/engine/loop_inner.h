@@ -34,6 +34,11 @@ struct rg_loop {
     int32_t (*budget)(void *arg);
     void *budget_arg;
 
+    /* Requests whose prefix may be in files (restore.h), by arrival: they join the queue when it is there. */
+    rg_request *restoring, **restoring_end; /* linked by next */
+    int32_t n_restoring;
+    int64_t n_restoring_ids;
+
     /* Under the lock. */
     pthread_mutex_t lock;
     pthread_cond_t stepped; /* a step was committed, or requests left */

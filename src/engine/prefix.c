@@ -25,6 +25,7 @@ struct rg_node {
     int32_t n_children, n_pins, n_blocks, n_tokens;
     int32_t block[RG_MAX_GROUPS];
     int32_t tokens[RG_BLOCK]; /* n_tokens of them */
+    rg_node_files files;
     bool live;
 };
 
@@ -311,42 +312,43 @@ rg_node *rg_prefix_extend_part(rg_prefix *p, rg_node *parent, uint64_t salt, con
 
 /* ---- matching ---------------------------------------------------------------------------------------------------- */
 
-/* Of the nodes of a path, per group: those in a row, up to the last, that have its block; and whether one that stays
- * for good has none. */
-typedef struct found {
-    int32_t have[RG_MAX_GROUPS];
-    bool lacks[RG_MAX_GROUPS];
-} found;
-
-static void find_blocks(const rg_prefix *p, const rg_node *node, int32_t b, found *f)
+void rg_path_blocks_add(rg_path_blocks *f, const rg_state_spec *spec, int32_t b, uint32_t has)
 {
-    for (int g = 0; g < p->spec.n_groups; g++) {
-        bool has = node->block[g] >= 0;
+    for (int g = 0; g < spec->n_groups; g++) {
+        bool is_there = has >> g & 1;
 
-        f->have[g] = has ? f->have[g] + 1 : 0;
-        f->lacks[g] = f->lacks[g] || (!has && rg_kept_for_good(&p->spec.group[g].kept, b));
+        f->have[g] = is_there ? f->have[g] + 1 : 0;
+        f->lacks[g] = f->lacks[g] || (!is_there && rg_kept_for_good(&spec->group[g].kept, b));
     }
 }
 
-/* True if a sequence may start after `n_nodes` nodes, this being the last. */
-static bool usable(const rg_prefix *p, const rg_node *last, int32_t n_nodes, const found *f)
+bool rg_path_blocks_usable(const rg_path_blocks *f, const rg_state_spec *spec, int32_t n_nodes, uint32_t has)
 {
-    for (int g = 0; g < p->spec.n_groups; g++) {
-        const rg_group *group = &p->spec.group[g];
+    for (int g = 0; g < spec->n_groups; g++) {
+        const rg_group *group = &spec->group[g];
 
-        if (group->per == RG_PER_SEQUENCE ? last->block[g] < 0
-                                          : f->lacks[g] || f->have[g] < n_nodes - rg_kept_from(&group->kept,
-                                                                                              n_nodes * RG_BLOCK))
+        if (group->per == RG_PER_SEQUENCE
+                ? !(has >> g & 1)
+                : f->lacks[g] || f->have[g] < n_nodes - rg_kept_from(&group->kept, n_nodes * RG_BLOCK))
             return false;
     }
     return true;
+}
+
+bool rg_path_needs(const rg_state_spec *spec, int g, int32_t b, int32_t n_nodes)
+{
+    const rg_group *group = &spec->group[g];
+
+    if (group->per == RG_PER_SEQUENCE)
+        return b == n_nodes - 1;
+    return b >= rg_kept_from(&group->kept, n_nodes * RG_BLOCK) || rg_kept_for_good(&group->kept, b);
 }
 
 int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path,
                         int32_t *n_matched)
 {
     int32_t best = 0, n_nodes = 0, more;
-    found f = { 0 };
+    rg_path_blocks f = { 0 };
     rg_node *node = NULL, *part;
 
     while ((int64_t)(n_nodes + 1) * RG_BLOCK <= n) {
@@ -357,8 +359,9 @@ int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t
             break;
         node = next;
         path[n_nodes++] = node;
-        find_blocks(p, node, n_nodes - 1, &f);
-        if (n_nodes * RG_BLOCK < n && usable(p, node, n_nodes, &f))
+        uint32_t has = rg_prefix_has(p, node);
+        rg_path_blocks_add(&f, &p->spec, n_nodes - 1, has);
+        if (n_nodes * RG_BLOCK < n && rg_path_blocks_usable(&f, &p->spec, n_nodes, has))
             best = n_nodes * RG_BLOCK;
     }
     touch_path(p, node);
@@ -391,6 +394,25 @@ int32_t rg_prefix_block(const rg_prefix *p, const rg_node *node, int group)
 {
     (void)p;
     return node->block[group];
+}
+
+uint32_t rg_prefix_has(const rg_prefix *p, const rg_node *node)
+{
+    uint32_t has = 0;
+
+    for (int g = 0; g < p->spec.n_groups; g++)
+        has |= (uint32_t)(node->block[g] >= 0) << g;
+    return has;
+}
+
+rg_node *rg_prefix_parent(const rg_node *node)
+{
+    return node->parent;
+}
+
+rg_node_files *rg_prefix_node_files(rg_node *node)
+{
+    return &node->files;
 }
 
 void rg_prefix_forget(rg_prefix *p, int group, int32_t block)

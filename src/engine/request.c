@@ -246,6 +246,30 @@ uint64_t rg_tenant_hash(const char *tenant)
     return hash_of(tenant, 0);
 }
 
+/* Whose prefixes in files the request may find.  Lengths stand in front of texts, so that no two lists of them are the
+ * same bytes. */
+static rg_block_name file_scope(const rg_request *r, const rg_request_model *m, bool tenants_share)
+{
+    const char *texts[] = { r->params.cache_salt, tenants_share ? NULL : r->params.tenant };
+    const uint64_t numbers[] = { (uint64_t)r->who.rope, (uint64_t)(m->adapter > 0), m->adapter_identity,
+                                 (uint64_t)tenants_share };
+    uint8_t full[32];
+    rg_sha256_state s;
+    rg_block_name name;
+
+    rg_sha256_init(&s);
+    rg_sha256_add(&s, numbers, sizeof numbers);
+    for (size_t i = 0; i < RG_LEN(texts); i++) {
+        const uint64_t n = texts[i] ? strlen(texts[i]) : UINT64_MAX;
+
+        rg_sha256_add(&s, &n, sizeof n);
+        rg_sha256_add(&s, texts[i], texts[i] ? (size_t)n : 0);
+    }
+    rg_sha256_end(&s, full);
+    memcpy(name.hash, full, sizeof name.hash);
+    return name;
+}
+
 /* What follows from params and model of a request that is placed, whatever its work. */
 static void describe(rg_request *r, const rg_request_model *m)
 {
@@ -262,6 +286,8 @@ static void describe(rg_request *r, const rg_request_model *m)
     r->who.adapter = m->adapter - 1;
     r->who.salt = salt_of(r->params.cache_salt) ^ (uint64_t)r->who.rope * ROPE_SALT ^
                   (uint64_t)m->adapter * ADAPTER_SALT;
+    for (int share = 0; share < 2; share++)
+        r->who.scopes[share] = file_scope(r, m, share);
     r->params.tenant = r->params.cache_salt = r->params.adapter = NULL;
     r->params.sampling.dry_breakers = NULL; /* what the engine keeps of them is r->breakers */
     r->texts.breakers = rg_breakers_ref(m->breakers);

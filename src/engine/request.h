@@ -39,6 +39,7 @@ typedef struct rg_request_model {
     int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
     int32_t given_dim; /* numbers of a given row; 0: prompts are ids alone */
     int32_t adapter;   /* which of the model's adapters it asks for, counted from 1; 0: none */
+    uint64_t adapter_identity; /* a number that stands for its weights, where prefixes are kept in files */
     rg_breakers *breakers; /* DRY's, NULL: none; the request holds a reference */
 } rg_request_model;
 
@@ -98,6 +99,7 @@ typedef struct rg_request_texts { /* what ids show, and which of them end an ans
 
 typedef struct rg_request_owner { /* who asks, and whose state it may find */
     uint64_t tenant, salt;   /* hashes */
+    rg_block_name scopes[2]; /* what stands for salt in files of prefixes, with the tenant; [1]: tenants share them */
     double weight;           /* of the tenant */
     int32_t adapter;         /* the number of its adapter, -1: none; part of salt */
     int32_t rope;            /* the variant of ropes, by how long it may become; part of salt */
@@ -118,6 +120,8 @@ typedef struct rg_request_counts { /* for rg_usage; any thread may read them */
 typedef struct rg_request_turn { /* the scheduler's own */
     struct rg_request *next, *prev; /* in its list, */
     int state;               /*   and in which; */
+    bool is_restoring;       /* its prefix is on its way from files, */
+    bool is_restored;        /*   or was looked for there; */
     struct rg_request *queue_next; /* in its queue of fair.h; */
     struct rg_share *share;  /* what its tenant holds, NULL: it is of the background; */
     int32_t state_part;      /* the most state that it may need, in parts of RG_ADMISSION_ALL_STATE; */

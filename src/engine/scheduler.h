@@ -15,6 +15,7 @@
 #include "engine/admission.h"
 #include "engine/options.h"
 #include "engine/request.h"
+#include "engine/restore.h"
 #include "engine/shares.h"
 
 typedef struct rg_row_budget { /* of one step: its rows, and of how many of them logits can be had */
@@ -40,6 +41,10 @@ rg_scheduler *rg_scheduler_new(rg_states *states, rg_admission *admission, const
 void rg_scheduler_free(rg_scheduler *s);
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r); /* it waits from now on, at its place by rank */
+
+/* Before a request is added: bring back what files have of its prefix.  BEGUN: add it when rg_states_restored gives it
+ * back. */
+rg_restoring rg_scheduler_restore(rg_scheduler *s, rg_request *r);
 
 /* Plan the step into plan (room for max_seqs) within rows >= 1, growing states; returns the number of spans, 0 only if
  * no request is there.  Prompts get fewer rows where options.step_s or pace demands it.  Memory for logits is there for

@@ -146,16 +146,34 @@ static bool take_beside(rg_scheduler *s, const rg_request *r, rg_sample *a, bool
     return true;
 }
 
+/* The leading ids of sample i whose state may come from a cached prefix. */
+static int32_t most_cached(const rg_request *r, int i)
+{
+    return r->is_scratch || r->params.uncached ? 0 : r->work->cacheable(r, i);
+}
+
+rg_restoring rg_scheduler_restore(rg_scheduler *s, rg_request *r)
+{
+    const int first = r->work->first ? r->work->first(r) : 0;
+
+    return rg_states_restore(s->states, &(rg_restore_of){ .tokens = rg_request_tokens(r, first),
+                                                          .n = most_cached(r, first),
+                                                          .salt = rg_request_scope(r, s->options.share_prefixes),
+                                                          .scope = r->who.scopes[s->options.share_prefixes],
+                                                          .owner = r });
+}
+
 /* Let sample i, which has an empty sequence, start from the longest cached prefix. */
 static int32_t match_prefix(rg_scheduler *s, rg_request *r, int i, rg_uncached *uncached)
 {
     rg_seq *q = r->samples[i].seq;
-    int32_t n_most = r->is_scratch || r->params.uncached ? 0 : r->work->cacheable(r, i);
+    int32_t n_most = most_cached(r, i);
 
     *uncached = RG_UNCACHED_OFF;
     q->rope = r->who.rope;
     q->adapter = r->who.adapter;
     q->salt = rg_request_scope(r, s->options.share_prefixes);
+    q->scope = r->who.scopes[s->options.share_prefixes];
     if (r->is_scratch)
         rg_seq_scratch(q);
     return n_most ? rg_seq_match(s->states, q, rg_request_tokens(r, i), n_most, uncached) : 0;

@@ -175,6 +175,7 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
     q->n_published = n_nodes;
     q->committed = q->length = p;
     set_tail(s, q, n_nodes ? s->path[n_nodes - 1] : NULL);
+    rg_states_put_path(s, q);
     return p;
 }
 
@@ -209,6 +210,7 @@ static void publish(rg_states *s, rg_seq *q, const int32_t *tokens)
         publish_blocks(s, q, node, b);
         set_tail(s, q, node);
         q->n_published++;
+        rg_states_put(s, q, tokens);
     }
 }
 
@@ -235,6 +237,8 @@ static void publish_end(rg_states *s, const rg_seq *q, const int32_t *tokens)
 void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens)
 {
     publish_end(s, q, tokens);
+    if (tokens)
+        rg_states_put_path(s, q);
     cut_blocks(s, q, 0);
     drop_slots(s, q);
     set_tail(s, q, NULL);
@@ -282,6 +286,7 @@ bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)
     to->committed = to->length = q->committed;
     to->n_replay = q->n_replay;
     to->salt = q->salt;
+    to->scope = q->scope;
     to->rope = q->rope;
     to->adapter = q->adapter;
     to->n_published = q->n_published;
@@ -318,6 +323,7 @@ bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens)
         RG_ASSERT(rg_prefix_publish(s->prefix, node, g, slot));
         rg_blocks_drop(s->pools[g], slot);
     }
+    rg_states_put(s, q, tokens);
     return true;
 }
 
