@@ -440,6 +440,7 @@ static void gather_options(study_frame *f)
 {
     const cli_option of_text[] = {
         { "--perplexity", CLI_STRING, &f->run.text, "FILE", f->what->text },
+        { "--text", CLI_STRING, &f->run.text, "FILE", "the same" },
         { "--ctx", CLI_INT, &f->run.ctx, "N", "ids of a window (default 512)", 2, 1 << 20 },
     };
     const cli_option of_all[] = {

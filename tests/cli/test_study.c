@@ -339,10 +339,81 @@ static void softmax(void **state)
     json_decref(j);
 }
 
+/* True if a has no more of all three than b, and less of one. */
+static bool beats(json_t *a, json_t *b)
+{
+    static const char *const of[] = { "kl", "bytes", "token_ms" };
+    bool better = false;
+
+    for (int i = 0; i < 3; i++) {
+        if (number(a, of[i]) > number(b, of[i]))
+            return false;
+        better = better || number(a, of[i]) < number(b, of[i]);
+    }
+    return better;
+}
+
+static bool is_named(json_t *front, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(front); i++)
+        if (!strcmp(json_string_value(json_array_get(front, i)), name))
+            return true;
+    return false;
+}
+
+/* Each alone, and those that go together; what loses nothing has a KL of 0; the front is one; fewer bits are fewer bytes. */
+static void shortcuts(void **state)
+{
+    int n_alone = 0, n_lossless = 0;
+    double weights = 0, kv = 0;
+
+    (void)state;
+    json_t *j = command_json("study shortcuts tales-1m --windows 2 --ctx 64 --length 96 --heal-steps 2 --threads 1 --json");
+    json_t *rows = rows_of(j), *front = json_object_get(j, "front");
+    assert_int_equal(json_array_size(rows), 31);
+    assert_true(json_array_size(front) > 0);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *r = json_array_get(rows, i);
+        const char *name = text(r, "shortcuts");
+        bool beaten = false;
+
+        n_alone += !strstr(name, " + ");
+        if (!json_is_number(json_object_get(r, "kl"))) { /* of two layers the middle is none */
+            assert_string_equal(name, "a layer skipped");
+            assert_non_null(strstr(text(r, "why_not"), "2 layers"));
+            assert_false(is_named(front, name));
+            continue;
+        }
+        assert_string_equal(text(r, "why_not"), "");
+        for (size_t k = 0; k < json_array_size(rows) && !beaten; k++)
+            beaten = json_is_number(json_object_get(json_array_get(rows, k), "kl")) && beats(json_array_get(rows, k), r);
+        assert_true(is_named(front, name) == !beaten);
+        assert_true(json_is_true(json_object_get(r, "front")) == !beaten);
+        assert_true(number(r, "bytes") == number(r, "weight_bytes") + number(r, "kv_bytes") && number(r, "token_ms") > 0);
+        if (i == 0) {
+            assert_string_equal(name, "as it is");
+            weights = number(r, "weight_bytes");
+            kv = number(r, "kv_bytes");
+        }
+        if (!strcmp(name, "as it is") || !strncmp(name, "draft ", 6)) {
+            n_lossless++;
+            assert_true(number(r, "kl") == 0);
+        }
+        if (strstr(name, "weights") || strstr(name, "healed"))
+            assert_true(number(r, "kl") > 0 && number(r, "weight_bytes") < weights);
+        if (!strcmp(name, "K/V q8"))
+            assert_true(number(r, "kl") > 0 && number(r, "kv_bytes") < 0.6 * kv && number(r, "weight_bytes") == weights);
+    }
+    command_refuses("study shortcuts tales-1m --windows 100000 --threads 1", 1, "lower --windows");
+    assert_int_equal(n_alone, 13);
+    assert_int_equal(n_lossless, 3);
+    json_decref(j);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(recall), cmocka_unit_test(counted), cmocka_unit_test(resume),
-                                        cmocka_unit_test(kv_types), cmocka_unit_test(softmax),
+                                        cmocka_unit_test(kv_types), cmocka_unit_test(softmax), cmocka_unit_test(shortcuts),
                                         cmocka_unit_test(every_study_goes_on),
                                         cmocka_unit_test(another_text_makes_other_rows),
                                         cmocka_unit_test(refusals) };
