@@ -404,8 +404,9 @@ static void what_nobody_makes_any_more_has_failed(void **state)
     o.store_dir = folder_of("abandoned");
     test_server_start(&t, &o, 256, 4);
     for (size_t i = 0; i < RG_LEN(cases); i++) {
-        snprintf(text, sizeof text, "{\"response\":{\"id\":\"%s\",\"background\":%s,\"status\":\"%s\",\"error\":null},\"items\":[]}",
-                 cases[i].id, cases[i].background, cases[i].status);
+        snprintf(text, sizeof text,
+                 "{\"response\":{\"id\":\"%s\",\"background\":%s,\"status\":\"%s\",\"error\":null},\"items\":[]}", cases[i].id,
+                 cases[i].background, cases[i].status);
         assert_true(rg_kept_put(t.s->kept, "", cases[i].id, text, strlen(text)));
     }
     test_server_stop(&t);
