@@ -209,12 +209,13 @@ static void make_way(rg_prefix *p)
     prune(p, n);
 }
 
-/* Remove leaves for partial blocks that are a beginning of n: n will have all of their state. */
+/* Remove leaves for partial blocks that are a beginning of n: n will have all of their state, unless that is valid only
+ * where they end. */
 static void supersede(rg_prefix *p, const rg_node *n)
 {
     rg_node *c = n->after, *older;
 
-    for (int i = 0; c && i < LOOK; i++, c = older) {
+    for (int i = 0; c && i < LOOK && !p->has_recurrent; i++, c = older) {
         older = c->after;
         if (c->n_tokens < n->n_tokens && c->salt == n->salt &&
             !memcmp(c->tokens, n->tokens, (size_t)c->n_tokens * sizeof *c->tokens)) {
@@ -280,7 +281,8 @@ static int32_t n_alike(const int32_t *a, const int32_t *b, int32_t n)
     return i;
 }
 
-/* The child, among those that have all blocks, that shares the longest beginning with tokens[0, n), *n_same tokens. */
+/* The child, among those that have all blocks, that shares the longest beginning with tokens[0, n), *n_same tokens; of
+ * a child with a recurrent state, that is all of its tokens or none. */
 static rg_node *nearest(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t *tokens, int32_t n, int32_t *n_same)
 {
     rg_node *best = NULL, *c = *children(p, parent);
@@ -289,6 +291,8 @@ static rg_node *nearest(rg_prefix *p, rg_node *parent, uint64_t salt, const int3
     for (int i = 0; c && i < LOOK; i++, c = c->after) {
         int32_t alike = c->salt == salt ? n_alike(c->tokens, tokens, n < c->n_tokens ? n : c->n_tokens) : 0;
 
+        if (p->has_recurrent && alike < c->n_tokens)
+            continue;
         if (alike > *n_same && c->n_blocks == p->spec.n_groups) {
             *n_same = alike;
             best = c;
@@ -302,7 +306,7 @@ rg_node *rg_prefix_extend_part(rg_prefix *p, rg_node *parent, uint64_t salt, con
     rg_node what = { .salt = salt, .n_tokens = n };
     int32_t n_same;
 
-    RG_ASSERT(!p->has_recurrent && n > 0 && n < RG_BLOCK);
+    RG_ASSERT(n > 0 && n < RG_BLOCK);
     nearest(p, parent, salt, tokens, n, &n_same);
     if (n_same == n)
         return NULL;
@@ -347,7 +351,8 @@ bool rg_path_needs(const rg_state_spec *spec, int g, int32_t b, int32_t n_nodes)
 int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path,
                         int32_t *n_matched)
 {
-    int32_t best = 0, n_nodes = 0, more;
+    int32_t best = 0, n_nodes = 0, n_before = 0, more; /* n_before: nodes that a partial block may follow */
+    const int32_t worth = p->has_recurrent ? 1 : WORTH_COPYING;
     rg_path_blocks f = { 0 };
     rg_node *node = NULL, *part;
 
@@ -361,20 +366,24 @@ int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t
         path[n_nodes++] = node;
         uint32_t has = rg_prefix_has(p, node);
         rg_path_blocks_add(&f, &p->spec, n_nodes - 1, has);
-        if (n_nodes * RG_BLOCK < n && rg_path_blocks_usable(&f, &p->spec, n_nodes, has))
+        if (n_nodes * RG_BLOCK >= n || !rg_path_blocks_usable(&f, &p->spec, n_nodes, UINT32_MAX))
+            continue;
+        n_before = n_nodes; /* of groups of positions all is there */
+        if (rg_path_blocks_usable(&f, &p->spec, n_nodes, has))
             best = n_nodes * RG_BLOCK;
     }
     touch_path(p, node);
     *n_matched = n_nodes * RG_BLOCK;
-    if (p->has_recurrent || n - best <= WORTH_COPYING)
+    const int32_t before = n_before * RG_BLOCK;
+    if (n - before <= worth)
         return best;
-    part = nearest(p, best ? path[best / RG_BLOCK - 1] : NULL, salt, tokens + best, n - 1 - best, &more);
-    if (more < WORTH_COPYING)
+    part = nearest(p, n_before ? path[n_before - 1] : NULL, salt, tokens + before, n - 1 - before, &more);
+    if (more < worth)
         return best;
     RG_ASSERT(more < RG_BLOCK); /* else it would have been found above */
     touch_path(p, part);
-    path[best / RG_BLOCK] = part;
-    return best + more;
+    path[n_before] = part;
+    return before + more;
 }
 
 /* ---- what nodes remember ----------------------------------------------------------------------------------------- */

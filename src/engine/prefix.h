@@ -8,8 +8,8 @@
  *
  * Where a sequence ended within a block, a leaf stands for these fewer tokens.  The last node of a path may share only
  * the beginning of its tokens: the state of the common positions is valid, so its block is copied (as in SGLang's radix
- * tree, Zheng et al., 2024).  Models with recurrent groups have no such leaves: a recurrent state is valid at its own
- * position only.  Not thread-safe: the engine thread calls it. */
+ * tree, Zheng et al., 2024).  With recurrent groups such a leaf is found only by all its tokens: a recurrent state is
+ * valid at its own position only.  Not thread-safe: the engine thread calls it. */
 #ifndef RG_ENGINE_PREFIX_H
 #define RG_ENGINE_PREFIX_H
 

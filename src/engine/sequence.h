@@ -64,6 +64,11 @@ void rg_seq_commit(rg_states *s, rg_seq *q, int32_t n, const int32_t *slots, con
 void rg_seq_rollback(rg_states *s, rg_seq *q, int32_t p);
 /* An independent continuation of q as committed (drafts are not taken along). */
 bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to);
+/* The most of q's first `most` positions that another sequence can share: all, or up to a block's end where q has
+ * released what a row behind them sees; where a state is kept per sequence, all that q has or none. */
+int32_t rg_seq_shareable(const rg_states *s, const rg_seq *q, int32_t most);
+/* An independent continuation of q's first p positions, p as rg_seq_shareable says. */
+bool rg_seq_fork_at(rg_states *s, const rg_seq *q, int32_t p, rg_seq *to);
 /* Keep a snapshot of recurrent groups at `committed`, a multiple of RG_BLOCK, in the prefix index.  False: no room. */
 bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens);
 /* Release all blocks: committed = length = 0.  tokens (may be NULL): the sequence's ids, so that the prefix index gets
