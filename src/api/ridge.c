@@ -15,6 +15,7 @@
 #include "api/embed_text.h"
 #include "api/hosted.h"
 #include "api/prefix_files.h"
+#include "api/scoring.h"
 #include "api/shown.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -27,6 +28,7 @@
 #include "engine/work/fill.h"
 #include "engine/work/head.h"
 #include "engine/work/prompt_logprobs.h"
+#include "engine/work/search.h"
 #include "grammar/cache.h"
 #include "measure/profile.h"
 #include "model/exchange.h"
@@ -860,7 +862,9 @@ static bool find_breakers(const rg_engine *e, const rg_sampling *p, rg_breakers 
     return *out;
 }
 
-rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
+/* A request of these parameters; adapter: its number, counted from 1, 0: none.  forks: NULL, or the request that it
+ * goes on from. */
+static rg_request *submit(rg_engine *e, const rg_params *params, int32_t adapter, rg_request *forks, rg_error *err)
 {
     const rg_config *c = &e->model->config;
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
@@ -872,10 +876,8 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
                            .n_labels = c->n_labels, .score_pooling = c->score_pooling,
                            .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,
                            .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits,
-                           .adapter = find_adapter(e, params->adapter) };
+                           .adapter = adapter, .forks = forks };
     m.adapter_identity = rg_prefix_files_adapter(&e->prefix_files, m.adapter);
-    if (params->adapter && !m.adapter)
-        return rg_fail(err, RG_E_INPUT, "no adapter is called '%.200s'", params->adapter), NULL;
     if (params->embed == RG_POOLING_MODEL && !c->embedding.n_poolings)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;
     if (!find_breakers(e, &params->sampling, &m.breakers, err))
@@ -883,21 +885,63 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
     rg_request *r = rg_request_new(params, &m, err);
 
     rg_breakers_unref(m.breakers);
+    if (r && r->is_scored && !(r->scoring = rg_scoring_new(params->scorer, params, err))) {
+        rg_request_unref(r);
+        return NULL;
+    }
     if (r && !rg_loop_submit(e->loop, r, err)) {
+        rg_scoring_free(r->scoring);
         rg_request_unref(r);
         return NULL;
     }
     return r;
 }
 
+rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
+{
+    const int32_t adapter = find_adapter(e, params->adapter);
+
+    if (params->adapter && !adapter)
+        return rg_fail(err, RG_E_INPUT, "no adapter is called '%.200s'", params->adapter), NULL;
+    return submit(e, params, adapter, NULL, err);
+}
+
+rg_request *rg_fork(rg_engine *e, rg_request *from, int32_t sample, int32_t n_output, const rg_params *params,
+                    rg_error *err)
+{
+    rg_params p = *params;
+    int32_t *ids;
+    rg_request *r;
+
+    if (p.n_given)
+        return rg_fail(err, RG_E_INPUT, "a fork has the given rows of the request that it forks, and no others"), NULL;
+    ids = rg_request_fork_ids(from, sample, n_output, p.prompt, p.n_prompt, &p.n_prompt, err);
+    if (!ids)
+        return NULL;
+    p.prompt = ids;
+    p.given = from->params.given;
+    p.n_given = from->params.n_given;
+    r = submit(e, &p, from->who.adapter + 1, from, err);
+    rg_free(ids);
+    return r;
+}
+
 bool rg_next(rg_request *r, rg_token *token)
 {
-    return rg_request_wait(r, token);
+    int got;
+
+    while (!(got = rg_request_wait(r, token)))
+        (void)rg_scoring_serve(r->scoring, r, true);
+    return got > 0;
 }
 
 int rg_poll(rg_request *r, rg_token *token)
 {
-    return rg_request_poll(r, token);
+    int got = rg_request_poll(r, token);
+
+    if (!got && r->is_scored && r->work->to_value(r) && rg_scoring_serve(r->scoring, r, false))
+        got = rg_request_poll(r, token);
+    return got;
 }
 
 void rg_cancel(rg_request *r)
@@ -961,8 +1005,10 @@ double rg_request_answer_score(const rg_request *r, int32_t sample)
 
     if (sample < 0 || sample >= r->params.n_samples)
         return NAN;
+    if (rg_search_of(r))
+        return rg_search_score(r, sample);
     if (!b)
-        return rg_answer_mean_logprob(r, sample);
+        return rg_answer_score(r, sample);
     if (atomic_load(&r->samples[sample].finish) == RG_RUNNING || sample >= b->n_ordered)
         return NAN;
     return b->finished[b->order[sample]].score;
@@ -993,5 +1039,8 @@ void rg_request_close(rg_request *r)
     if (!r)
         return;
     rg_cancel(r);
+    atomic_store(&r->is_closed, true);
+    rg_loop_return(r->loop, r);
+    rg_scoring_free(r->scoring);
     rg_request_unref(r);
 }

@@ -183,11 +183,28 @@ static void join_restored(rg_loop *l)
     l->restoring_end = at;
 }
 
+/* Requests that were held go on. */
+static void take_returned(rg_loop *l)
+{
+    rg_request *r, *next;
+
+    pthread_mutex_lock(&l->lock);
+    r = l->returned;
+    l->returned = NULL;
+    pthread_mutex_unlock(&l->lock);
+    for (; r; r = next) {
+        next = r->turn.next;
+        r->turn.next = NULL;
+        rg_scheduler_return(l->scheduler, r);
+    }
+}
+
 /* What was submitted joins the queue, or those that wait for files. */
 static void admit(rg_loop *l)
 {
     rg_request *r, *next;
 
+    take_returned(l);
     if (l->restoring)
         join_restored(l);
     pthread_mutex_lock(&l->lock);
@@ -353,8 +370,8 @@ void rg_loop_check_wanted(rg_loop *l)
         l->check_wanted = false;
         pthread_cond_broadcast(&l->stepped);
     }
-    bool change =
-        l->change && !rg_scheduler_n_running(l->scheduler) && !rg_scheduler_n_waiting(l->scheduler) && !l->restoring;
+    bool change = l->change && !rg_scheduler_n_running(l->scheduler) && !rg_scheduler_n_waiting(l->scheduler) &&
+                  !rg_scheduler_n_held(l->scheduler) && !l->restoring;
     l->changing = change;
     pthread_mutex_unlock(&l->lock);
     if (change)

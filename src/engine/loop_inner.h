@@ -44,6 +44,7 @@ struct rg_loop {
     pthread_cond_t stepped; /* a step was committed, or requests left */
     bool lock_made, stepped_made;
     rg_request *inbox, **inbox_end; /* linked by next */
+    rg_request *returned;           /* likewise: requests that were held, and go on */
     int32_t n_inbox, n_waiting;     /* submitted and not admitted; waiting as of the last step */
     int64_t n_inbox_ids, n_waiting_ids; /* of their prompts */
     uint64_t last_id, n_commits;    /* n_commits: what rg_loop_wait counts */

@@ -365,12 +365,17 @@ bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)
     return rg_seq_fork_at(s, q, q->committed, to);
 }
 
-/* The index node that a snapshot at `committed` belongs to; NULL: there can be none now. */
-static rg_node *snapshot_node(const rg_states *s, const rg_seq *q)
+/* The index node that a snapshot at `committed` belongs to; NULL: there can be none now, or it is there. */
+static rg_node *snapshot_node(const rg_states *s, const rg_seq *q, const int32_t *tokens)
 {
-    if (!s->prefix || !s->has_recurrent || q->n_replay || !q->committed || q->committed % RG_BLOCK)
+    const int32_t full = q->committed / RG_BLOCK, part = q->committed % RG_BLOCK;
+
+    if (!s->prefix || !s->has_recurrent || q->n_replay || !q->committed || q->n_published != full)
         return NULL;
-    return q->n_published == q->committed / RG_BLOCK ? q->tail : NULL;
+    for (int g = 0; g < s->spec.n_groups; g++)
+        if ((is_recurrent(s, g) || part) && (!rg_blocks_available(s->pools[g]) || end_block(s, q, g) < 0))
+            return NULL;
+    return part ? rg_prefix_extend_part(s->prefix, q->tail, q->salt, tokens + (size_t)full * RG_BLOCK, part) : q->tail;
 }
 
 bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens)
@@ -378,23 +383,23 @@ bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens)
     rg_node *node;
 
     publish(s, q, tokens);
-    node = snapshot_node(s, q);
+    node = snapshot_node(s, q, tokens);
     if (!node)
         return false;
-    for (int g = 0; g < s->spec.n_groups; g++)
-        if (is_recurrent(s, g) && rg_prefix_block(s->prefix, node, g) < 0 && !rg_blocks_available(s->pools[g]))
-            return false;
+    rg_prefix_pin(s->prefix, node);
     for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t slot;
+        int32_t copy;
 
-        if (!is_recurrent(s, g) || rg_prefix_block(s->prefix, node, g) >= 0)
+        if ((!is_recurrent(s, g) && q->committed % RG_BLOCK == 0) || rg_prefix_block(s->prefix, node, g) >= 0)
             continue;
-        slot = take(s, g);
-        rg_store_copy(s->store, g, q->table[g][0], slot);
-        RG_ASSERT(rg_prefix_publish(s->prefix, node, g, slot));
-        rg_blocks_drop(s->pools[g], slot);
+        copy = take(s, g);
+        rg_store_copy(s->store, g, end_block(s, q, g), copy);
+        RG_ASSERT(rg_prefix_publish(s->prefix, node, g, copy));
+        rg_blocks_drop(s->pools[g], copy);
     }
-    rg_states_put(s, q, tokens);
+    rg_prefix_unpin(s->prefix, node);
+    if (q->committed % RG_BLOCK == 0)
+        rg_states_put(s, q, tokens);
     return true;
 }
 

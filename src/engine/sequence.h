@@ -69,7 +69,8 @@ bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to);
 int32_t rg_seq_shareable(const rg_states *s, const rg_seq *q, int32_t most);
 /* An independent continuation of q's first p positions, p as rg_seq_shareable says. */
 bool rg_seq_fork_at(rg_states *s, const rg_seq *q, int32_t p, rg_seq *to);
-/* Keep a snapshot of recurrent groups at `committed`, a multiple of RG_BLOCK, in the prefix index.  False: no room. */
+/* Keep a snapshot of recurrent groups at `committed` in the prefix index; within a block, with a copy of its beginning.
+ * False: no room, or it is there. */
 bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens);
 /* Release all blocks: committed = length = 0.  tokens (may be NULL): the sequence's ids, so that the prefix index gets
  * what was committed beyond the last full block as well. */

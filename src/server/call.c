@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "server/hints.h"
 #include "server/http_head.h"
+#include "server/scorer.h"
 #include "server/talk/force.h"
 
 enum {
@@ -86,6 +87,7 @@ void rg_call_free(rg_call *c)
         return;
     for (int32_t i = 0; i < c->n_submitted; i++)
         rg_request_close(c->requests[i]);
+    rg_scorer_release(c);
     rg_grammar_close(c->grammar);
     for (int32_t i = 0; c->choices && i < c->n_choices; i++)
         rg_choice_fini(&c->choices[i]);
@@ -584,6 +586,8 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .max_tokens = c->max_tokens,
                     .n_samples = (int32_t)c->f.n,
                     .beam = rg_fields_beams(&c->f),
+                    .search = c->f.search,
+                    .scorer = rg_scorer_of(c, i),
                     .best_of = c->f.use_beams || c->f.best_of < c->f.n ? 0 : (int32_t)c->f.best_of,
                     .sampling = c->sampling,
                     .diffusion = rg_fields_diffusion(&c->f),
@@ -672,8 +676,8 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
         c->sampling.seed = note->seed;
     else if (c->server->fixed_seed && c->f.seed == RG_NOT_GIVEN)
         c->sampling.seed = c->server->sampling.seed;
-    if (!read_timeout(c, e) || !rg_thinking_read(c, e) || !rg_prediction_read(c, e) || !check_ids(c, e) ||
-        !make_choices(c, e) || !compile(c, e) || lost_values(e) || !rg_call_submit(c, e))
+    if (!read_timeout(c, e) || !rg_thinking_read(c, e) || !rg_prediction_read(c, e) || !rg_scorer_find(c, e) ||
+        !check_ids(c, e) || !make_choices(c, e) || !compile(c, e) || lost_values(e) || !rg_call_submit(c, e))
         return false;
     name_prefix(c);
     rg_observe(c->server->metrics, RG_H_N, (double)c->f.n, 1);

@@ -133,6 +133,8 @@ struct rg_call {
     double deadline_s;
     int32_t max_tokens;
     rg_hints hints;
+    rg_server *scorer_server; /* the model that values answers, held; NULL: none does */
+    rg_scorer scorer;         /*   as the engine is told */
     int64_t n_dropped_tokens; /* of answers that were drawn and lost a vote */
     bool keeps_ids; /* the ids of its answers are kept: the shape wants them, or the client */
     rg_buf out;

@@ -274,7 +274,7 @@ static bool finish(rg_call *c)
         return false;
     }
     c->shape->whole(c, &c->out);
-    if (c->out.failed || rg_json_lost())
+    if (c->failed || c->out.failed || rg_json_lost())
         return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
     rg_reply_json(c->server, c->x, &c->out);
     return false;
