@@ -276,22 +276,22 @@ typedef struct rg_scorer {
     rg_engine *reranker; /* a model that scores pairs (rg_info.n_labels), borrowed: the value is its score of */
     const char *query;   /*   this text [n_query], copied, and the answer's */
     size_t n_query;
-    rg_grammar *grammar; /* the value is 1 if the whole answer is what this says (rg_params.grammar is another thing: it
-                          *   leaves no other answers), else the share of its ids up to the first that it does not allow */
+    rg_grammar *grammar; /* the value is 1 if the whole answer is what this says (rg_params.grammar is another thing:
+                          *   it leaves no other answers), else the share of its ids up to the first that is not */
 } rg_scorer;
 
-/* Monte Carlo tree search with PUCT (Silver et al., 2017; Rosin, 2011) over the ids of an answer.  A node is an id after
- * its parent's, one of the `width` likeliest.  A simulation goes down from the prompt, at each node to the child with the
- * largest Q + explore * P * sqrt(N) / (1 + n) (P: its probability among its siblings; N, n: visits of the node and of
- * the child; Q: the best value behind the child, between the least and the largest value so far; of a child that was not
- * visited yet, that of its parent), to an id that was not tried yet, and follows it by the likeliest ids: a rollout,
+/* Monte Carlo tree search with PUCT (Silver et al., 2017; Rosin, 2011) over the ids of an answer.  A node is an id
+ * after its parent's, one of the `width` likeliest.  A simulation goes down from the prompt, at each node to the child
+ * with the largest Q + explore * P * sqrt(N) / (1 + n) (P: its probability among its siblings; N, n: visits of node and
+ * child; Q: the best value behind the child, between the least and the largest value so far; of a child without visits
+ * that of its parent), to an id that was not tried yet, and follows it by the likeliest ids: a rollout,
  * whose ids become nodes too.  `leaves` simulations run in the same steps; each counts as visits of its path while it
  * runs (virtual loss), and none goes where another one goes.  A path of which every answer was seen is not gone again:
  * with enough simulations all answers within the width are seen.  Told are the best n_samples answers.  The rules of
- * rg_sampling up to the biases, stop texts and grammars hold as for beams; temperature, filters and seed have no part in
- * it.  Paths share their state: all but a rollout's own ids is found in the prefix cache.  Values are those of
- * rg_params.scorer, or the sum of the log-probabilities (after the rules), divided by the length (the end counts) to the
- * power of length_penalty. */
+ * rg_sampling up to the biases, stop texts and grammars hold as for beams; temperature, filters and seed do not count
+ * here.  Paths share their state: all but a rollout's own ids is found in the prefix cache.  Values are those of
+ * rg_params.scorer, or the sum of the log-probabilities (after the rules), divided by the length (the end counts) to
+ * the power of length_penalty. */
 typedef struct rg_search_params {
     int32_t simulations;  /* 0: no tree search; at most so many */
     int32_t leaves;       /* 0: 8 */
@@ -830,9 +830,9 @@ typedef struct rg_usage {
 
 RG_API rg_usage rg_request_usage(const rg_request *request);
 
-/* The score by which answers were chosen, best first: of a beam search, as rg_beam_params says; of a tree search its
- * value; with best_of, that of the scorer, or the mean log-probability of its ids and its end.  NAN: the sample has not ended, or none were chosen, or there is no such
- * answer. */
+/* The score by which answers were chosen, best first: of beams as rg_beam_params says, of a tree search its value, of
+ * best_of what the scorer says, or the mean log-probability of its ids and its end.  NAN: the sample has not ended, or
+ * there is no such answer, or none were chosen. */
 RG_API double rg_request_answer_score(const rg_request *request, int32_t sample);
 
 /* The embedding that a request with rg_params.embed has made: *n numbers.  With RG_POOLING_MODEL it went through what

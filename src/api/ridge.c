@@ -885,7 +885,7 @@ static rg_request *submit(rg_engine *e, const rg_params *params, int32_t adapter
     rg_request *r = rg_request_new(params, &m, err);
 
     rg_breakers_unref(m.breakers);
-    if (r && r->is_scored && !(r->scoring = rg_scoring_new(params->scorer, params, err))) {
+    if (r && r->is_valued && !(r->scoring = rg_scoring_new(params->scorer, params, err))) {
         rg_request_unref(r);
         return NULL;
     }
@@ -939,7 +939,7 @@ int rg_poll(rg_request *r, rg_token *token)
 {
     int got = rg_request_poll(r, token);
 
-    if (!got && r->is_scored && r->work->to_value(r) && rg_scoring_serve(r->scoring, r, false))
+    if (!got && r->is_valued && r->work->to_value(r) && rg_scoring_serve(r->scoring, r, false))
         got = rg_request_poll(r, token);
     return got;
 }
@@ -947,41 +947,6 @@ int rg_poll(rg_request *r, rg_token *token)
 void rg_cancel(rg_request *r)
 {
     atomic_store(&r->cancelled, true);
-}
-
-int rg_remasking_find(const char *word)
-{
-    static const char *const words[] = {
-        [RG_REMASKING_CONFIDENCE] = "low_confidence", [RG_REMASKING_ENTROPY] = "entropy",
-        [RG_REMASKING_MARGIN] = "margin",             [RG_REMASKING_SEQUENTIAL] = "sequential",
-        [RG_REMASKING_DYNAMIC] = "dynamic",
-    };
-
-    for (int i = 1; i < (int)RG_LEN(words); i++)
-        if (!strcmp(words[i], word))
-            return i;
-    return -1;
-}
-
-int rg_early_stopping_find(const char *word)
-{
-    static const char *const words[] = { [RG_EARLY_STOPPING_FALSE] = "false", [RG_EARLY_STOPPING_TRUE] = "true",
-                                         [RG_EARLY_STOPPING_NEVER] = "never" };
-
-    for (int i = 0; i < (int)RG_LEN(words); i++)
-        if (!strcmp(words[i], word))
-            return i;
-    return -1;
-}
-
-int rg_diffusion_cache_find(const char *word)
-{
-    static const char *const words[] = { "none", "prefix", "dual" };
-
-    for (int i = 0; i < (int)RG_LEN(words); i++)
-        if (!strcmp(words[i], word))
-            return i;
-    return -1;
 }
 
 const int32_t *rg_request_trace(const rg_request *r, int32_t sample, int32_t k, int32_t *n)

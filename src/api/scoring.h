@@ -1,4 +1,4 @@
-/* scoring.h -- how a reader values answers: by a function, by another engine that scores pairs of texts, or by a grammar. */
+/* scoring.h -- how a reader values answers: by a function, by an engine that scores pairs of texts, or by a grammar. */
 #ifndef RG_API_SCORING_H
 #define RG_API_SCORING_H
 

@@ -430,7 +430,8 @@ static bool vote(run_options *o, result *r, rg_error *err)
 
     if (text && votes) {
         for (int i = 0; i < n; i++)
-            text[i] = rg_vote_text((rg_string){ r->answers[i].text.data, r->answers[i].text.n }, o->searching.vote_after);
+            text[i] = rg_vote_text((rg_string){ r->answers[i].text.data, r->answers[i].text.n },
+                                   o->searching.vote_after);
         rg_votes_count(text, n, votes);
         for (int i = 0; i < n; i++)
             best = votes[i] > votes[best] ? i : best;

@@ -26,8 +26,8 @@ bool cli_searching_finish(cli_searching *v, rg_error *err)
 
     if (!v->p.n_beams && ((v->penalty && !v->search) || v->stopping || v->groups || v->diversity))
         return rg_fail(err, RG_E_USAGE, "--%s is a flag of beam search: it needs --beams",
-                       v->penalty && !v->search ? "length-penalty" : v->stopping ? "early-stopping" : v->groups ? "beam-groups"
-                                                                                                  : "diversity");
+                       v->penalty && !v->search ? "length-penalty" : v->stopping ? "early-stopping"
+                       : v->groups              ? "beam-groups"                 : "diversity");
     if (v->search && strcmp(v->search, "mcts"))
         return rg_fail(err, RG_E_USAGE, "search '%.20s' is not one of mcts", v->search);
     if (v->search && (v->p.n_beams || v->best_of))
@@ -39,12 +39,12 @@ bool cli_searching_finish(cli_searching *v, rg_error *err)
     if (v->vote_after && !v->vote)
         return rg_fail(err, RG_E_USAGE, "--vote-after needs --vote");
     if (v->vote && (v->search || v->p.n_beams || v->best_of))
-        return rg_fail(err, RG_E_USAGE, "--vote is among the --n answers that are drawn: not with --search, --beams and "
-                       "--best-of");
+        return rg_fail(err, RG_E_USAGE, "--vote is among the --n answers that are drawn: not with --search, --beams "
+                       "and --best-of");
     if (!v->search && (v->tree.simulations || v->tree.width || v->tree.span || v->tree.leaves || v->tree.rollout ||
                        v->explore_given))
-        return rg_fail(err, RG_E_USAGE, "--simulations, --leaves, --width, --span, --rollout and --explore are flags of "
-                       "--search mcts");
+        return rg_fail(err, RG_E_USAGE, "--simulations, --leaves, --width, --span, --rollout and --explore are flags "
+                       "of --search mcts");
     if (v->search && !v->tree.simulations)
         v->tree.simulations = CLI_SIMULATIONS;
     if (v->search && v->explore_given && !(v->tree.explore > 0))

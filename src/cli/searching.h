@@ -20,7 +20,7 @@ typedef struct cli_searching {
 #define CLI_SEARCHING_OPTIONS(v)                                                                                       \
     { "--beams", CLI_INT, &(v).p.n_beams, "N", "beam search: the N likeliest beginnings go on", 1, RG_BEAMS_MAX },     \
     { "--length-penalty", CLI_FLOAT, &(v).p.length_penalty, "X",                                                       \
-      "beams (default 1), mcts (0): score = sum of log-probabilities / length^X",                                                \
+      "beams (default 1), mcts (0): score = sum of log-probabilities / length^X",                                      \
       RG_LENGTH_PENALTY_MIN, RG_LENGTH_PENALTY_MAX, &(v).penalty },                                                    \
     { "--early-stopping", CLI_STRING, &(v).early_stopping, "WHEN",                                                     \
       "beams: true, false or never (default false)", 0, 0, &(v).stopping },                                            \
@@ -41,7 +41,7 @@ typedef struct cli_searching {
       "mcts: value a path after N ids more, not at the end of its answer", 1, INT32_MAX },                             \
     { "--explore", CLI_FLOAT, &(v).tree.explore, "C", "mcts: weight of what was seen little (default 1.25)",           \
       0, RG_EXPLORE_MAX, &(v).explore_given },                                                                         \
-    { "--scorer", CLI_STRING, &(v).scorer, "MODEL", "best-of, mcts: by what this reranker says of prompt and answer" }, \
+    { "--scorer", CLI_STRING, &(v).scorer, "MODEL", "best-of, mcts: by what this reranker says of an answer" },        \
     { "--scorer-query", CLI_STRING, &(v).query, "TEXT", "of this in place of the prompt" },                            \
     { "--vote", CLI_FLAG, &(v).vote, NULL, "of --n answers, tell the one on which most agree" },                       \
     { "--vote-after", CLI_STRING, &(v).vote_after, "TEXT", "they agree by what follows the last TEXT in them" },       \

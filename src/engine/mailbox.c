@@ -239,7 +239,7 @@ int rg_request_poll(rg_request *r, rg_token *out)
 
 static bool wants_values(rg_request *r)
 {
-    return r->is_scored && r->work->to_value(r) > 0;
+    return r->is_valued && r->work->to_value(r) > 0;
 }
 
 int rg_request_wait(rg_request *r, rg_token *out)

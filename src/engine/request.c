@@ -298,7 +298,7 @@ static void describe(rg_request *r, const rg_request_model *m)
     for (int share = 0; share < 2; share++)
         r->who.scopes[share] = file_scope(r, m, share);
     r->params.tenant = r->params.cache_salt = r->params.adapter = NULL;
-    r->is_scored = r->params.scorer != NULL;
+    r->is_valued = r->params.scorer != NULL;
     r->params.scorer = NULL;
     r->params.sampling.dry_breakers = NULL; /* what the engine keeps of them is r->breakers */
     r->texts.breakers = rg_breakers_ref(m->breakers);

@@ -41,7 +41,7 @@ typedef struct rg_request_model {
     int32_t adapter;   /* which of the model's adapters it asks for, counted from 1; 0: none */
     uint64_t adapter_identity; /* a number that stands for its weights, where prefixes are kept in files */
     rg_breakers *breakers; /* DRY's, NULL: none; the request holds a reference */
-    struct rg_request *forks; /* the request whose state it goes on from, and whose tenant and salt it has; NULL: none */
+    struct rg_request *forks; /* the request whose state it goes on from, tenant and salt with it; NULL: none */
 } rg_request_model;
 
 typedef struct rg_sample { /* one answer */
@@ -155,7 +155,7 @@ struct rg_request {
     bool is_scratch;         /* they keep nothing from step to step */
     bool in_bulk;            /* its ids are given out many at a time, so that their pace counts from its first step */
     bool sees_ahead;         /* its rows see rows after them: what it gives is never computed row by row */
-    bool is_scored;          /* its answers are compared by values that the reader gives (rg_work.to_value) */
+    bool is_valued;          /* its answers are compared by values that the reader gives (rg_work.to_value) */
     struct rg_scoring *scoring; /*   by this, the reader's own; NULL otherwise */
     struct rg_loop *loop;    /* that has it */
     atomic_bool is_held;     /* it has left the scheduler until the reader has given values; */

@@ -62,7 +62,7 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how);
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s);
 bool rg_scheduler_some_wait(const rg_scheduler *s); /* some wait that are not of the background */
 int32_t rg_scheduler_n_running(const rg_scheduler *s);
-/* A request that waited for values of its reader (rg_work.is_held) has them, or is to end: it waits for its turn again. */
+/* A request that waited for values of its reader (rg_work.is_held) has them, or is to end: it joins the queue again. */
 void rg_scheduler_return(rg_scheduler *s, rg_request *r);
 int32_t rg_scheduler_n_held(const rg_scheduler *s); /* those that were not returned yet */
 int64_t rg_scheduler_n_waiting_ids(const rg_scheduler *s); /* of prompts */

@@ -272,7 +272,8 @@ static bool read_insert(rg_call *c, rg_refusal *e)
         return rg_refuse_field(e, "prompt", "'prompt' must be one string where there is a 'suffix'.");
     if (c->f.echo)
         return rg_refuse(e, 400, "unsupported_value", "echo", "'echo' is not supported with 'suffix'.");
-    const rg_fim_prompt text = { .prefix = json_string_value(prompt), .suffix = json_string_value(suffix), .start = "" };
+    const rg_fim_prompt text = { .prefix = json_string_value(prompt), .suffix = json_string_value(suffix),
+                                 .start = "" };
     return rg_fim_take(c, &text, e);
 }
 

@@ -392,7 +392,8 @@ static const tree_member tree_members[] = {
     { "span", offsetof(rg_search_params, span), 1, RG_SPAN_MAX, false },
     { "rollout", offsetof(rg_search_params, rollout), 0, INT32_MAX, false },
     { "explore", offsetof(rg_search_params, explore), 0, RG_EXPLORE_MAX, true },
-    { "length_penalty", offsetof(rg_search_params, length_penalty), RG_LENGTH_PENALTY_MIN, RG_LENGTH_PENALTY_MAX, true },
+    { "length_penalty", offsetof(rg_search_params, length_penalty), RG_LENGTH_PENALTY_MIN, RG_LENGTH_PENALTY_MAX,
+      true },
 };
 
 static bool read_tree_member(rg_search_params *p, const char *name, const json_t *v, rg_refusal *e)
@@ -425,7 +426,7 @@ static bool read_tree(rg_fields *f, const json_t *v, rg_refusal *e)
     if (!v)
         return true;
     if (!json_is_object(v) && !json_is_true(v) && !(json_is_string(v) && !strcmp(json_string_value(v), "mcts")))
-        return rg_refuse_field(e, "search", "'search' must be \"mcts\", or an object with simulations, leaves, width ...");
+        return rg_refuse_field(e, "search", "'search' must be \"mcts\", or an object with simulations, leaves ...");
     f->search.simulations = USUAL_SIMULATIONS;
     json_object_foreach((json_t *)(uintptr_t)v, name, member)
         if (!read_tree_member(&f->search, name, member, e))

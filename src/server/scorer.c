@@ -41,16 +41,16 @@ bool rg_scorer_find(rg_call *c, rg_refusal *e)
     if (!s)
         return rg_refuse(e, 404, "model_not_found", "scorer", "The model '%.200s' does not exist.", c->f.scorer);
     if (!rg_server_hold(s))
-        return rg_refuse(e, 503, "model_not_open", "scorer", "The scorer '%.200s' is not open: ask it for a score first.",
-                         c->f.scorer);
+        return rg_refuse(e, 503, "model_not_open", "scorer", "The scorer '%.200s' is not open: ask it for a score "
+                         "first.", c->f.scorer);
     c->scorer_server = s;
     if (!s->info.n_labels)
         return rg_refuse_field(e, "scorer", "The model '%.200s' scores no pairs of texts: 'scorer' must be a reranker.",
                                c->f.scorer);
     for (int32_t i = 0; i < c->n_prompts && !c->f.scorer_query; i++)
         if (!question_of(c, i))
-            return rg_refuse_field(e, "scorer_query", "'scorer_query' must say what answers are to fit: the prompt is no "
-                                   "text.");
+            return rg_refuse_field(e, "scorer_query", "'scorer_query' must say what answers are to fit: the prompt is "
+                                   "no text.");
     return true;
 }
 

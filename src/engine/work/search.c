@@ -19,7 +19,7 @@ typedef struct search_part {
     atomic_int n_simulations, n_nodes;
     _Atomic int64_t positions;
     _Atomic uint64_t blocks, blocks_unshared;
-    bool wants_values;  /* of a request that is scored: this round's paths have ended */
+    bool wants_values;  /* of a request that is valued by its reader: this round's paths have ended */
 } search_part;
 
 static search_part *part_of(const rg_request *r)
@@ -354,8 +354,8 @@ static void next_round(rg_request *r)
     while (begin_round(r)) {
         if (own->tree.n_open)
             return;
-        own->wants_values = r->is_scored;
-        if (r->is_scored)
+        own->wants_values = r->is_valued;
+        if (r->is_valued)
             return;
         value_all(r);
     }
@@ -369,8 +369,8 @@ static void settle(rg_request *r)
 
     if (r->is_told || own->tree.n_open)
         return;
-    own->wants_values = r->is_scored;
-    if (r->is_scored)
+    own->wants_values = r->is_valued;
+    if (r->is_valued)
         return;
     value_all(r);
     next_round(r);

@@ -101,7 +101,7 @@ struct rg_work {
     /* The step is over: the i-th span's rows are kept, and what they gave is given out.  True: its sample has ended,
      * and its state is to be given back. */
     bool (*commit)(rg_work_step *s, int i);
-    /* After that, once for each span: samples that gave back their state may go on with other ids.  NULL: they do not. */
+    /* After that, once for each span: samples that gave back their state may go on with other ids.  NULL: none do. */
     void (*settle)(rg_request *r);
 
     /* ---- ends ---- */
@@ -112,14 +112,14 @@ struct rg_work {
     /* The request ends as it stands, because of `why`: what there is of it is given out.  NULL: it was given out. */
     void (*stop)(rg_request *r, rg_finish why);
 
-    /* ---- values, by the reader; only of requests that are scored (rg_request.is_scored) ---- */
+    /* ---- values, by the reader; only of requests whose answers it values (rg_request.is_valued) ---- */
 
     /* How many answers, or beginnings of some, are to be valued now, before anything more is told. */
     int32_t (*to_value)(rg_request *r);
     /* The i-th of them: its ids [*n] and their log-probabilities (NULL: not kept).  False: it needs no value. */
     bool (*valued)(rg_request *r, int32_t i, const int32_t **ids, const float **logprobs, int32_t *n);
     void (*take_values)(rg_request *r, const double *values); /* all of them */
-    /* True if the request waits for them, and has left the scheduler until then (rg_loop_return).  NULL: it never has. */
+    /* True if the request waits for them, and leaves the scheduler until then (rg_loop_return).  NULL: never. */
     bool (*is_held)(const rg_request *r);
 
     rg_sample *(*told)(rg_request *r, int k); /* as rg_request_told; NULL: they are told as they are numbered */
