@@ -41,15 +41,13 @@ rg_scoring *rg_scoring_new(const rg_scorer *scorer, const rg_params *params, rg_
     s->room = params->search.simulations ? leaves : params->best_of;
     s->values = rg_array((size_t)s->room, sizeof *s->values);
     s->asked = rg_array((size_t)s->room, sizeof(rg_request *));
-    s->query = rg_zalloc(scorer->n_query + 1);
+    s->query = rg_strndup(scorer->query ? scorer->query : "", scorer->query ? scorer->n_query : 0);
     rg_buf_init(&s->text, TEXT_BYTES);
     if (!s->values || !s->asked || !s->query) {
         rg_fail_memory(err, (size_t)s->room * sizeof *s->values);
         rg_scoring_free(s);
         return NULL;
     }
-    if (scorer->n_query && scorer->query)
-        memcpy(s->query, scorer->query, scorer->n_query);
     if (scorer->grammar)
         rg_grammar_ref(scorer->grammar);
     return s;
