@@ -81,11 +81,6 @@ struct rg_engine {
     bool has_copies, has_sparsity; /* weights on several nodes; thresholds that are of the weights */
 };
 
-rg_sampling rg_sampling_default(void)
-{
-    return (rg_sampling)RG_SAMPLING_NEUTRAL;
-}
-
 rg_options rg_options_default(void)
 {
     return (rg_options){ .isa = "auto", .recipe = "fast" };
@@ -720,11 +715,6 @@ const char *rg_id_bytes(const rg_engine *e, int32_t id, bool skip_special, size_
     return s.data;
 }
 
-void rg_text_free(char *text)
-{
-    rg_free(text);
-}
-
 static bool encode_chat(const rg_engine *e, const json_t *conversation, const rg_chat_options *o, rg_text *text,
                         rg_ids *ids, rg_error *err)
 {
@@ -738,22 +728,6 @@ static bool encode_chat(const rg_engine *e, const json_t *conversation, const rg
     if (ok && text->bytes.n && memchr(text->bytes.data, 0, text->bytes.n))
         return rg_fail(err, RG_E_INPUT, "the conversation has a NUL character");
     return ok && rg_tokenizer_encode_text(e->tokenizer, text, flags, ids, err);
-}
-
-rg_json *rg_json_new(const char *text, size_t n, rg_error *err)
-{
-    json_error_t why = { 0 };
-    json_t *v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
-                                    &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES_BODY) }, &why);
-
-    if (!v)
-        rg_json_fail("the JSON text", n, &why, RG_E_LIMIT, err);
-    return (rg_json *)v;
-}
-
-void rg_json_close(rg_json *json)
-{
-    json_decref((json_t *)json);
 }
 
 bool rg_chat_encode(const rg_engine *e, const rg_json *conversation, const rg_chat_options *options, int32_t **ids,
@@ -784,11 +758,6 @@ bool rg_chat_has_template(const rg_engine *e)
 const char *rg_engine_chat_problem(const rg_engine *e)
 {
     return e->chat ? rg_chat_problem(e->chat) : NULL;
-}
-
-void rg_ids_free(int32_t *ids)
-{
-    rg_free(ids);
 }
 
 bool rg_engine_show(rg_engine *e, const int32_t *ids, size_t n, rg_error *err)

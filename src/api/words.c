@@ -1,6 +1,8 @@
-/* words.c -- the words by which parameters of requests are known. */
+/* words.c -- the words by which parameters of requests are known, and what the caller gets and gives back: texts, ids,
+ * JSON. */
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "ridge.h"
 
@@ -37,4 +39,35 @@ int rg_diffusion_cache_find(const char *word)
         if (!strcmp(words[i], word))
             return i;
     return -1;
+}
+
+rg_sampling rg_sampling_default(void)
+{
+    return (rg_sampling)RG_SAMPLING_NEUTRAL;
+}
+
+void rg_text_free(char *text)
+{
+    rg_free(text);
+}
+
+void rg_ids_free(int32_t *ids)
+{
+    rg_free(ids);
+}
+
+rg_json *rg_json_new(const char *text, size_t n, rg_error *err)
+{
+    json_error_t why = { 0 };
+    json_t *v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
+                                    &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES_BODY) }, &why);
+
+    if (!v)
+        rg_json_fail("the JSON text", n, &why, RG_E_LIMIT, err);
+    return (rg_json *)v;
+}
+
+void rg_json_close(rg_json *json)
+{
+    json_decref((json_t *)json);
 }
