@@ -90,6 +90,7 @@ typedef struct cli_common {
 /* Start the processes of --ranks, once, before there are threads; c->threads becomes those of each. */
 bool cli_ranks_start(cli_common *c, rg_error *err);
 rg_ranks *cli_ranks(void); /* NULL: there are none */
+int cli_ranks_best(uint64_t weight_bytes); /* ranks that serve a model of this size best here; 1: one process */
 /* This process is one that mpirun has started: take its place among the ranks.  *follows: it was another than rank 0,
  * and has done what there was to do.  host_ranks, delay_us: for tests (rg_ranks_join).  False and *err: MPI is not
  * there. */
