@@ -410,10 +410,43 @@ static void shortcuts(void **state)
     json_decref(j);
 }
 
+/* One column in a hundred, at least one of each matrix, takes 16 bits, whichever way it is chosen; those with the largest
+ * inputs are worth it. */
+static void salient(void **state)
+{
+    static const char *const kept[] = { "none", "any", "weights", "inputs" };
+
+    char args[1024], *whole = test_read_text(RG_SOURCE_DIR "/models/calibration.txt");
+    const char *path = test_scratch("salient.txt");
+
+    (void)state;
+    whole[20000] = 0;
+    test_write_text(path, whole);
+    free(whole);
+    snprintf(args, sizeof args, "study salient tales-1m --ctx 128 --threads 1 --bits 3 --keep 2 --text %s --json", path);
+    json_t *j = command_json(args);
+    assert_int_equal(json_array_size(rows_of(j)), 5);
+    json_t *row[5];
+    for (size_t i = 0; i < 5; i++)
+        row[i] = json_array_get(rows_of(j), i);
+    assert_string_equal(text(row[0], "kept"), "stored");
+    for (size_t i = 0; i < 4; i++) {
+        assert_string_equal(text(row[i + 1], "kept"), kept[i]);
+        assert_true(number(row[i + 1], "ppl") > number(row[0], "ppl"));
+        assert_true(number(row[i + 1], "total_bits") < number(row[0], "total_bits"));
+    }
+    assert_true(number(row[1], "total_bits") < number(row[2], "total_bits"));
+    assert_true(number(row[2], "total_bits") == number(row[3], "total_bits"));
+    assert_true(number(row[2], "total_bits") == number(row[4], "total_bits"));
+    assert_true(number(row[4], "ppl") < number(row[1], "ppl") && number(row[4], "ppl") < number(row[2], "ppl"));
+    json_decref(j);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(recall), cmocka_unit_test(counted), cmocka_unit_test(resume),
                                         cmocka_unit_test(kv_types), cmocka_unit_test(softmax), cmocka_unit_test(shortcuts),
+                                        cmocka_unit_test(salient),
                                         cmocka_unit_test(every_study_goes_on),
                                         cmocka_unit_test(another_text_makes_other_rows),
                                         cmocka_unit_test(refusals) };
