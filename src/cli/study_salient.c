@@ -123,6 +123,7 @@ static bool copy_sums(const rg_act_stats *stats, const rg_weight_set *set, rg_er
 
             if (at.sum[i] || strcmp(w->name, s.name) || w->n_mats != s.n_mats || w->cols != s.n_channels)
                 continue;
+            /* fits: so many sums are there already */
             at.sum[i] = rg_array((size_t)(w->n_mats * w->cols), sizeof **at.sum);
             if (!at.sum[i])
                 return rg_fail_memory(err, (size_t)(w->n_mats * w->cols) * sizeof **at.sum);

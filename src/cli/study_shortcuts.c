@@ -232,6 +232,7 @@ static bool reserve_rows(const tool *t, int ctx, rg_error *err)
     if (n * (uint64_t)vocab * sizeof(float) > most)
         return rg_fail(err, RG_E_LIMIT, "study shortcuts: the distributions of %llu rows take more than 2 GB: lower "
                        "--windows or --ctx", (unsigned long long)n);
+    /* fits: it is no more than `most` */
     whole.want = rg_array((size_t)n, (size_t)vocab * sizeof *whole.want);
     whole.kl = rg_array((size_t)n, sizeof *whole.kl);
     whole.n_rows = n;
@@ -404,6 +405,7 @@ static bool open_whole(const study_run *run, const study_model *m, rg_error *err
         return rg_fail(err, RG_E_INPUT, "study shortcuts: %s has %zu ids, fewer than %d windows of %d: give "
                        "a longer --text, or lower --windows or --ctx", whole.text.path, whole.text.n_rest,
                        (int)n_windows, (int)run->ctx);
+    /* fits: --length is 2^20 at most */
     whole.ids = rg_array((size_t)(length + STEPS), sizeof *whole.ids);
     if (!whole.ids)
         return rg_fail_memory(err, (size_t)(length + STEPS) * sizeof *whole.ids);

@@ -58,6 +58,7 @@ static bool reserve(rg_softmax_stats *s, key_rows *k, int n)
 
     if (room == k->n_places)
         return true;
+    /* fits: a row of an activation */
     float *rows = rg_resize_array(k->rows, (size_t)room, (size_t)k->cols * sizeof *rows);
     if (rows) {
         k->rows = rows;
