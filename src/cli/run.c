@@ -461,7 +461,7 @@ static bool generate(run_options *o, rg_engine *e, rg_engine *reranker, rg_error
     bool ok = r.answers || rg_fail_memory(err, sizeof *r.answers);
 
     ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && cli_filling_finish(&o->filling, err) &&
-         cli_searching_finish(&o->searching, err) && cli_constraint_open(&o->constraint, e, &grammar, err) &&
+         cli_constraint_open(&o->constraint, e, &grammar, err) &&
          make_prompt(o, e, &ids, &n_ids, err);
     rg_params p = { .prompt = o->ids.given ? o->ids.item : ids,
                     .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
@@ -535,6 +535,8 @@ static int run(int argc, char **argv)
         return status;
     if ((o.prompt != NULL) + (o.file != NULL) + o.ids.given + (o.args.n_positional > 1) > 1)
         return cli_usage("run: only one of PROMPT, -p, -f and --ids can be the prompt");
+    if (!cli_searching_finish(&o.searching, &err))
+        return cli_fail(&err);
     cli_catch_interrupt();
     rg_engine *engine = cli_engine_open(&o.engine, &o.args, &err);
     rg_engine *reranker = NULL;
