@@ -54,7 +54,7 @@ typedef struct job {
     uint64_t sums[MAX_THREADS]; /* so that reading is not for nothing */
 } job;
 
-static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", "tiles" };
+static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", "tiles", "rounded" };
 
 static double (*peak_of(const rg_cpu *k, rg_recipe recipe))(double n)
 {

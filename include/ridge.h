@@ -264,6 +264,52 @@ typedef struct rg_beam_params {
 #define RG_DIVERSITY_MAX 1000.0
 #define RG_BEAMS_MAX 1024
 
+/* What answers are compared by, where it is not their log-probabilities: of best_of and of a tree search.  One of: */
+typedef struct rg_engine rg_engine; /* a model, its tokenizer, and the thread that runs it */
+typedef double (*rg_score)(void *arg, const int32_t *ids, const float *logprobs, int32_t n);
+
+typedef struct rg_scorer {
+    rg_score score;      /* the value of the ids [n] of an answer, or of its beginning, without its end, and of their
+                          *   log-probabilities: more is better; NaN and infinity count as the least of all.  Called by
+                          *   the reader, in rg_next and rg_poll */
+    void *arg;
+    rg_engine *reranker; /* a model that scores pairs (rg_info.n_labels), borrowed: the value is its score of */
+    const char *query;   /*   this text [n_query], copied, and the answer's */
+    size_t n_query;
+    rg_grammar *grammar; /* the value is 1 if the whole answer is what this says (rg_params.grammar is another thing:
+                          *   it leaves no other answers), else the share of its ids up to the first that is not */
+} rg_scorer;
+
+/* Monte Carlo tree search with PUCT (Silver et al., 2017; Rosin, 2011) over the ids of an answer.  A node is an id
+ * after its parent's, one of the `width` likeliest.  A simulation goes down from the prompt, at each node to the child
+ * with the largest Q + explore * P * sqrt(N) / (1 + n) (P: its probability among its siblings; N, n: visits of node and
+ * child; Q: the best value behind the child, between the least and the largest value so far; of a child without visits
+ * that of its parent), to an id that was not tried yet, and follows it by the likeliest ids: a rollout,
+ * whose ids become nodes too.  `leaves` simulations run in the same steps; each counts as visits of its path while it
+ * runs (virtual loss), and none goes where another one goes.  A path of which every answer was seen is not gone again:
+ * with enough simulations all answers within the width are seen.  Told are the best n_samples answers.  The rules of
+ * rg_sampling up to the biases, stop texts and grammars hold as for beams; temperature, filters and seed do not count
+ * here.  Paths share their state: all but a rollout's own ids is found in the prefix cache.  Values are those of
+ * rg_params.scorer, or the sum of the log-probabilities (after the rules), divided by the length (the end counts) to
+ * the power of length_penalty. */
+typedef struct rg_search_params {
+    int32_t simulations;  /* 0: no tree search; at most so many */
+    int32_t leaves;       /* 0: 8 */
+    int32_t width;        /* 0: 4 */
+    int32_t span;         /* only every span-th id of a path has siblings; 0: 1 */
+    int32_t rollout;      /* ids that follow a leaf's before it is valued, as the beginning of an answer; 0: up to the
+                           *   answer's end */
+    float explore;        /* 0: 1.25; below 0: only what is best so far counts */
+    float length_penalty; /* as in rg_beam_params; usually 0 here */
+} rg_search_params;
+
+#define RG_SIMULATIONS_MAX (1 << 20)
+#define RG_LEAVES_MAX 1024
+#define RG_WIDTH_MAX 4096
+#define RG_SPAN_MAX 4096
+#define RG_EXPLORE_MIN (-1.0)
+#define RG_EXPLORE_MAX 1000.0
+
 /* What rg_params.tenant_weight may be. */
 #define RG_TENANT_WEIGHT_LEAST 0.001
 #define RG_TENANT_WEIGHT_MOST 1000.0
@@ -305,8 +351,10 @@ typedef struct rg_params {
                             *   be 0, and then the prompt may fill the context */
     int32_t n_samples;     /* >= 1: answers that share the prompt; of a beam search: those told, at most n_beams */
     rg_beam_params beam;
+    rg_search_params search;
     int32_t best_of;       /* above n_samples: so many answers are drawn, and when all have ended, those with the best
-                            *   mean log-probability are told, best first */
+                            *   mean log-probability are told, best first, */
+    const rg_scorer *scorer; /* or those that this likes best, which a tree search goes by, too; copied; NULL: none */
     rg_sampling sampling;
     const char *const *stop; /* texts that end an answer and are not part of it; copied */
     int32_t n_stop;
@@ -402,6 +450,9 @@ typedef struct rg_options {
                              *   activations that are zero by themselves (ReLU's); or a file of `ridge shrink
                              *   sparsity`, below whose thresholds activations count as zero in every row; NULL:
                              *   none */
+    double attention_sparsity; /* of attention, each head of a row leaves out blocks of 64 keys whose weights are all
+                             *   below this threshold, at least 0 and less than 1: lossy, at most the threshold times
+                             *   the keys of a row is lost of its weight.  0: nothing is left out */
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8", "q4" */
     int32_t max_seq_len;    /* positions of a sequence; 0: what the model allows.  No memory is reserved for them */
     int32_t max_seqs;       /* sequences that run at once, at most 65,536; 0: 64 */
@@ -420,6 +471,10 @@ typedef struct rg_options {
     bool share_prefixes;    /* every tenant finds every cached prefix */
     bool static_batching;   /* no request begins until all that run have finished: for comparing */
     bool no_prefix_cache;
+    const char *prefix_folder; /* folder in which cached prefixes are kept as files, so that they are found again after
+                             *   a restart, and by other engines of the same model that use it; made if there is none.
+                             *   NULL: they are in memory alone */
+    uint64_t prefix_bytes;  /* of its files at most: the oldest are removed; 0: 8 GiB */
     const char *preempt;    /* what becomes of the state of a request that gives way to another: NULL or "auto": what is
                              *   expected to be quicker later; "swap": it is copied into other memory; "recompute": it
                              *   is dropped, and computed again.  Answers are the same */
@@ -453,7 +508,6 @@ typedef struct rg_options {
 
 RG_API rg_options rg_options_default(void);
 
-typedef struct rg_engine rg_engine;   /* a model, its tokenizer, and the thread that runs it */
 typedef struct rg_request rg_request; /* one prompt and the answers to it */
 
 /* Open the checkpoint at path (a GGUF file or a Hugging Face directory) and start its engine.  NULL and *err on
@@ -466,6 +520,7 @@ typedef struct rg_info {
     const char *isa;
     const char *recipe;
     const char *kv_type;
+    double attention_sparsity; /* as rg_options has it; 0: nothing is left out */
     int32_t n_threads, vocab_size, max_seq_len;
     int32_t bos_id;          /* -1: none */
     const int32_t *eos_ids;  /* [n_eos] ids that end an answer */
@@ -545,6 +600,11 @@ typedef struct rg_stats {
     double queue_fill;       /* queue fill, 0 to 1: at 1 requests are refused */
     uint64_t state_bytes, state_used_bytes; /* all pools; blocks that sequences hold (those only cached not counted) */
     uint64_t state_live_bytes; /* the part of state_used_bytes that positions of sequences have been written into */
+    /* With rg_options.prefix_folder: prompts that found more of their prefix in files than in memory, and that found
+     * no more; bytes of blocks read and written; files that were damaged, and blocks that could not be written;
+     * bytes of all files in the folder when this engine last counted them. */
+    uint64_t n_prefix_found, n_prefix_missed, prefix_bytes_read, prefix_bytes_written, n_prefix_damaged,
+        n_prefix_failed, prefix_file_bytes;
     double ops;              /* operations of all steps */
     uint64_t bytes_read;     /* weights, K/V and state that the steps read */
     double limit_s;          /* seconds that the steps would have taken at this machine's limits; 0: not measured */
@@ -697,6 +757,17 @@ RG_API void rg_grammar_close(rg_grammar *grammar); /* NULL is fine */
  * finishes or is cancelled.  It is the caller's until rg_request_close, which cancels it if it still runs. */
 RG_API rg_request *rg_submit(rg_engine *engine, const rg_params *params, rg_error *err);
 
+/* A request that goes on from where another one of this engine stands, which may still run, have ended or be cancelled.
+ * Its prompt is the other's prompt, the first n_output ids of the answer that the other tells as `sample` (as many as
+ * rg_next or rg_poll gave, or fewer), and then params->prompt [params->n_prompt], which may be none.  Adapter, tenant,
+ * salt and given rows are the other's; all else is as params say.  Its ids and log-probabilities are those of
+ * rg_submit with the same prompt: only less is computed, as it shares the blocks of state of the other's positions, or
+ * finds those in the prefix cache; where they are still being computed, it waits for them.  Of models with a state per
+ * sequence (Mamba and others), that is at the position where the other stands, where it ended, or at a snapshot.  To be
+ * called by the other's reader; afterwards the other may be closed. */
+RG_API rg_request *rg_fork(rg_engine *engine, rg_request *from, int32_t sample, int32_t n_output,
+                           const rg_params *params, rg_error *err);
+
 typedef struct rg_top {
     int32_t id;
     float logprob;
@@ -742,9 +813,14 @@ typedef struct rg_usage {
     int32_t n_drafted, n_accepted; /*   in which so many ids of drafts were checked and accepted */
     int32_t n_predicted_accepted;  /*   of these, ids of rg_params.predicted */
     rg_uncached uncached; /* why not more of the prompt was found */
+    int64_t n_rows;       /* rows that were computed for it: positions of prompt and answers, drafts, and what was
+                           *   computed again */
     /* Of a beam search, after each of its steps: blocks of state that its beams held, and as many as they would have
-     * held without sharing; and over the whole search, blocks copied because a beam that shared one wrote into it. */
-    uint64_t beam_blocks, beam_blocks_unshared, beam_blocks_copied;
+     * held without sharing; and over the whole search, blocks copied because a beam that shared one wrote into it.  Of
+     * a tree search: blocks of its rollouts, those that they share counted once, and each time. */
+    uint64_t search_blocks, search_blocks_unshared, search_blocks_copied;
+    int32_t n_simulations, n_nodes; /* of a tree search: those that were run, and nodes that they made */
+    int64_t search_positions;       /*   and positions that its rollouts went on from, all together */
     double queue_s, ttft_s, total_s;      /* from rg_submit to the first step, the first token, the end; 0: not yet */
     double paced_s;       /* seconds that n_paced ids took, for the pace of generation: since the first id, all but */
     int32_t n_paced;      /*   that; where many come together (diffusion, beams, best_of), since the first step, all */
@@ -754,9 +830,9 @@ typedef struct rg_usage {
 
 RG_API rg_usage rg_request_usage(const rg_request *request);
 
-/* The score by which answers were chosen, best first: of a beam search, as rg_beam_params says; with best_of, the mean
- * log-probability of its ids and its end.  NAN: the sample has not ended, or none were chosen, or there is no such
- * answer. */
+/* The score by which answers were chosen, best first: of beams as rg_beam_params says, of a tree search its value, of
+ * best_of what the scorer says, or the mean log-probability of its ids and its end.  NAN: the sample has not ended, or
+ * there is no such answer, or none were chosen. */
 RG_API double rg_request_answer_score(const rg_request *request, int32_t sample);
 
 /* The embedding that a request with rg_params.embed has made: *n numbers.  With RG_POOLING_MODEL it went through what
@@ -794,47 +870,6 @@ RG_API const float *rg_request_prompt_logits(const rg_request *request, int32_t 
 RG_API const int32_t *rg_request_trace(const rg_request *request, int32_t sample, int32_t k, int32_t *n);
 
 RG_API void rg_request_close(rg_request *request); /* NULL is fine */
-
-/* ---- tree search ------------------------------------------------------------------------------------------------- */
-
-/* The value of an answer, or of the beginning of one: a finite number, more is better.  ids [n], with the end if it
- * ended, and logprobs [n] of them.  Called by the thread that searches. */
-typedef double (*rg_mcts_score)(void *arg, const int32_t *ids, const float *logprobs, int32_t n);
-
-/* Monte Carlo tree search with PUCT (Silver et al., 2017) for the answer that a scorer likes best.  Begin with
- * rg_mcts_default. */
-typedef struct rg_mcts_params {
-    rg_params request;     /* prompt, max_tokens of an answer, stop_ids, the rules of sampling, tenant ...; temperature
-                            *   and filters have no part in it.  Several answers, stop texts, min_tokens and grammars
-                            *   are refused */
-    int32_t simulations;   /* paths that are followed, at most */
-    int32_t width;         /* ids that may follow a node */
-    int32_t span;          /* ids of a node: one of the likeliest, and those that follow it greedily */
-    double explore;        /* weight of what is likely and was seen little (c of PUCT) */
-    rg_mcts_score score;   /* NULL: the sum of the log-probabilities */
-    void *score_arg;
-    bool (*stop)(void *arg); /* asked before each simulation: true ends the search as failed; NULL: nothing does */
-    void *stop_arg;
-} rg_mcts_params;
-
-typedef struct rg_mcts_result {
-    int32_t *ids;          /* [n] the best answer that was seen, without its end; freed by rg_mcts_result_fini */
-    int32_t n;
-    bool ended;            /* by an end token or a stop id; else by its length */
-    double score;
-    int32_t n_nodes, n_simulations; /* simulations that were run: fewer than asked for if all answers were seen */
-    int64_t n_prompt, n_cached; /* positions of all requests together, and those found in the prefix index */
-    /* Blocks of state of all paths that were gone on from, of 64 positions: beginnings that paths share counted once (a
-     * block that is not full is never shared), and as many as copies would take. */
-    uint64_t blocks, blocks_unshared;
-} rg_mcts_result;
-
-RG_API rg_mcts_params rg_mcts_default(void); /* 64 simulations, 4 ids, spans of 1, explore 1.25 */
-
-/* Search, in the calling thread, by requests to the engine, which may have others.  Paths share their state in the
- * prefix cache.  False and *err: refused, stopped or out of memory; *out then holds nothing. */
-RG_API bool rg_mcts_search(rg_engine *engine, const rg_mcts_params *params, rg_mcts_result *out, rg_error *err);
-RG_API void rg_mcts_result_fini(rg_mcts_result *result);
 
 #ifdef __cplusplus
 }

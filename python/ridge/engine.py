@@ -5,7 +5,7 @@ import ctypes
 import math
 import os
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -150,18 +150,23 @@ class Engine(Vectors):
         that replace those of params (see Params)."""
         return self._submit(self._ids(prompt), (params or Params()).replace(**changes), DEFAULT_TOKENS)
 
-    def _submit(self, ids: npt.NDArray[np.int32], p: Params, usual: int) -> Request:
+    def _fork(self, source: Request, sample: int, n_output: int, more: Sequence[int], p: Params) -> Request:
+        ids = np.ascontiguousarray(more, np.int32)
+        return self._submit(ids, p, DEFAULT_TOKENS, (source, sample, n_output))
+
+    def _submit(self, ids: npt.NDArray[np.int32], p: Params, usual: int,
+                source: Optional[Tuple[Request, int, int]] = None) -> Request:
         s = struct_of(p, ids, self._sampling, usual if p.max_tokens is None else p.max_tokens, self.info.given_dim)
         stop = [p.stop] if isinstance(p.stop, (str, bytes)) else list(p.stop)
         try:
             if p.grammar is None:
-                return Request(self, s, ids, stop, list(p.stop_ids))
+                return Request(self, s, ids, stop, list(p.stop_ids), source)
             with self._use() as pointer:
                 source = p.grammar._struct()
                 source.show_marks = p.show_marks
                 s.grammar = call("rg_grammar_new", pointer, ctypes.byref(source))
             try:
-                return Request(self, s, ids, stop, list(p.stop_ids))
+                return Request(self, s, ids, stop, list(p.stop_ids), source)
             finally:
                 library.rg_grammar_close(s.grammar)
         except BusyError as why:
@@ -258,47 +263,56 @@ class Engine(Vectors):
         results = self._answer(ids, Params(max_tokens=0, prompt_logprobs=0, prompt_logits=True), {}, 0)
         return shaped([r.prompt_logits for r in results])
 
-    def search(self, prompt: Prompt, params: Optional[Params] = None, *, simulations: int = 64, width: int = 4, span: int = 1,
-               explore: float = 1.25, score: Optional[Callable[[List[int], npt.NDArray[np.float32]], float]] = None,
-               **changes: Any) -> Found:
-        """Monte Carlo tree search for the answer that `score(ids, logprobs)` likes best; None: the sum of its log-probabilities.
-        An exception of score's ends the search and is raised here."""
+    def search(self, prompt: Prompt, params: Optional[Params] = None, *, simulations: int = 64, leaves: int = 0, width: int = 0,
+               span: int = 0, rollout: int = 0, explore: Optional[float] = None, length_penalty: float = 0.0,
+               score: Optional[Callable[[List[int], npt.NDArray[np.float32]], float]] = None, reranker: Optional[Engine] = None,
+               query: Optional[str] = None, **changes: Any) -> Found:
+        """Monte Carlo tree search for the answer that `score(ids, logprobs)` likes best, or another engine that scores pairs of
+        `query` and the answer's text; neither: the sum of its log-probabilities.  0 and None: as the engine has it
+        (rg_search_params in ridge.h).  An exception of score's ends the search and is raised here."""
         ids, failed = self._ids(prompt), []
         p = (params or Params()).replace(**changes)
-        s, out = library.rg_mcts_default(), h.rg_mcts_result()
-        asked = struct_of(p, ids, self._sampling, DEFAULT_TOKENS if p.max_tokens is None else p.max_tokens, self.info.given_dim)
-        s.request = asked
-        put(s, simulations=simulations, width=width, span=span, explore=explore)
+        s = struct_of(p, ids, self._sampling, DEFAULT_TOKENS if p.max_tokens is None else p.max_tokens, self.info.given_dim)
+        put(s.search, simulations=simulations, leaves=leaves, width=width, span=span, rollout=rollout, length_penalty=length_penalty)
+        s.search.explore = 0.0 if explore is None else explore or -1.0
+        running: List[Request] = []
 
         def value(_: Any, at: Any, logprobs: Any, n: int) -> float:
             try:
                 return float(score(at[:n], np.array(logprobs[:n], np.float32)))  # type: ignore[misc]
             except BaseException as why:  # told below: none can pass through C
                 failed.append(why)
+                running[0].cancel()
                 return 0.0
 
+        scorer = h.rg_scorer()
         if score is not None:
-            s.score = h.rg_mcts_score(value)
-        s.stop = type(s.stop)(lambda _: bool(failed) or self.closed)
-        try:
-            with self._use() as pointer:
-                call("rg_mcts_search", pointer, ctypes.byref(s), ctypes.byref(out))
-            found = out.ids[:out.n]
-            text = self.decode(found, skip_special_tokens=True) if self.info.has_tokenizer else None
-            return Found(found, text, out.ended, out.score, out.n_nodes, out.n_simulations)
-        except Exception:
+            scorer.score = h.rg_score(value)
+        if reranker is not None:
+            text = encoded(query, "query") or b""
+            scorer.query, scorer.n_query = text, len(text)
+            with reranker._use() as pointer:
+                scorer.reranker = pointer
+        if score is not None or reranker is not None:
+            s.scorer = ctypes.pointer(scorer)
+        stop = [p.stop] if isinstance(p.stop, (str, bytes)) else list(p.stop)
+        with Request(self, s, ids, stop, list(p.stop_ids)) as request:
+            running.append(request)
+            result = request.result()
             if failed:
                 raise failed[0] from None
-            raise
-        finally:
-            library.rg_mcts_result_fini(ctypes.byref(out))
+            usage, found = result.usage, request.score(0)
+        best = result.answers[0]
+        return Found(best.ids, best.text if self.info.has_tokenizer else None, best.finish_reason == "stop",
+                     math.nan if found is None else found, usage.n_nodes, usage.n_simulations, usage.n_rows)
 
 
 def open(path: Union[str, os.PathLike[str]], *, host: Optional[Host] = None, n_threads: int = 0, pin: bool = False,
          numa_copies: bool = False, isa: str = "auto", recipe: str = "fast", sparsity: Optional[str] = None,
-         kv_type: Optional[str] = None, max_seq_len: int = 0, max_seqs: int = 0, max_batch_rows: int = 0, kv_bytes: int = 0,
+         attention_sparsity: float = 0, kv_type: Optional[str] = None, max_seq_len: int = 0, max_seqs: int = 0, max_batch_rows: int = 0, kv_bytes: int = 0,
          max_waiting: int = 0, max_waiting_ids: int = 0, max_wait_s: float = 0, step_s: float = 0, pace: float = 0,
          share_prefixes: bool = False, static_batching: bool = False, prefix_cache: bool = True,
+         prefix_folder: Union[str, os.PathLike[str], None] = None, prefix_bytes: int = 0,
          pack_cache: Union[str, os.PathLike[str], None] = None, draft: Optional[str] = None, verify: Optional[str] = None,
          max_draft: int = 0, preempt: Optional[str] = None, expert_bytes: int = 0,
          adapters: Optional[Mapping[str, Union[str, os.PathLike[str]]]] = None,
@@ -307,16 +321,17 @@ def open(path: Union[str, os.PathLike[str]], *, host: Optional[Host] = None, n_t
     """Open a checkpoint (a GGUF file or a Hugging Face folder) and start its engine.
 
     Options are those of rg_options in ridge.h, with its meanings of 0 and None: `n_threads` (0: physical cores within the
-    quota), `recipe` ("fast", "exact", "llm.int8"), `kv_type` ("f32", "f16", "bf16", "q8", "q4"), `max_seq_len`, `max_seqs`
-    (sequences that run at once), `kv_bytes` (memory for their state), `draft` ("auto", "ngram", a path ...; answers are the
+    quota), `recipe` ("fast", "exact", "llm.int8"), `attention_sparsity` (a threshold; lossy), `kv_type` ("f32", "f16", "bf16", "q8", "q4"), `max_seq_len`, `max_seqs`
+    (sequences that run at once), `kv_bytes` (memory for their state), `prefix_folder` (cached prefixes are kept there as files, `prefix_bytes` of them), `draft` ("auto", "ngram", a path ...; answers are the
     same with it), `adapters` (name: path), `chat_template` (a file, or one of the checkpoint's by name).  `host`: run beside
     the host's other engines, with its threads and its budget.  `progress(what, done)` is called while opening."""
     options = library.rg_options_default()
     put(options, n_threads=n_threads, pin=pin, numa_copies=numa_copies, max_seq_len=max_seq_len, max_seqs=max_seqs,
         max_batch_rows=max_batch_rows, kv_bytes=kv_bytes, max_waiting=max_waiting, max_waiting_ids=max_waiting_ids,
         max_wait_s=max_wait_s, step_s=step_s, pace=pace, share_prefixes=share_prefixes, static_batching=static_batching,
-        no_prefix_cache=not prefix_cache, max_draft=max_draft, expert_bytes=expert_bytes)
+        no_prefix_cache=not prefix_cache, prefix_bytes=prefix_bytes, max_draft=max_draft, expert_bytes=expert_bytes, attention_sparsity=attention_sparsity)
     for name, text in (("isa", isa), ("recipe", recipe), ("sparsity", sparsity), ("kv_type", kv_type), ("pack_cache", pack_cache),
+                       ("prefix_folder", prefix_folder),
                        ("draft", draft), ("verify", verify), ("preempt", preempt), ("chat_template", chat_template),
                        ("profile_folder", profile_folder)):
         setattr(options, name, encoded(text, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from . import _header as h
 from ._library import call, library, text_at
 from .errors import ClosedError, FileError, InputError
+from .params import Params
 from .results import FINISH, Answer, PromptLogprobs, Result, Token, Usage, usage_of
 
 if TYPE_CHECKING:
@@ -32,17 +33,19 @@ class Request:
     """One prompt and the answers to it, made by Engine.submit.  Iterating waits for tokens; `with` closes, and closing
     cancels what still runs.  Threads may share it: each token goes to one of them."""
 
-    def __init__(self, engine: Engine, params: h.rg_params, ids: npt.NDArray[np.int32], stop: List[str], stop_ids: List[int]) -> None:
+    def __init__(self, engine: Engine, params: h.rg_params, ids: npt.NDArray[np.int32], stop: List[str], stop_ids: List[int],
+                 source: Optional[Tuple[Request, int, int]] = None) -> None:
         self._engine, self._ids, self._stop, self._stop_ids = engine, ids, stop, stop_ids
         self._lock = threading.RLock()
         self._seen, self._ended = ctypes.c_uint64(), False
         self._n, self._logprobs = params.n_samples, params.sampling.n_logprobs >= 0
         self._prompt_scored, self._prompt_logits, self._trace = params.prompt_logprobs, params.prompt_logits, params.diffusion.trace
-        self._scores = params.beam.n_beams > 0 or params.best_of > params.n_samples
+        self._scores = params.beam.n_beams > 0 or params.best_of > params.n_samples or params.search.simulations > 0
         self.seed: int = params.sampling.seed
         self._pointer: Optional[int] = None
         with engine._use() as pointer:
-            self._pointer = call("rg_submit", pointer, ctypes.byref(params))
+            self._pointer = (call("rg_submit", pointer, ctypes.byref(params)) if source is None else
+                             call("rg_fork", pointer, source[0]._alive(), source[1], source[2], ctypes.byref(params)))
             engine._requests.add(self)
 
     # ---- tokens ----
@@ -88,6 +91,14 @@ class Request:
         """Stop within one step; what was generated can still be read, and answers end as "cancelled"."""
         with self._lock:
             library.rg_cancel(self._alive())
+
+    def fork(self, n_output: int, ids: Sequence[int] = (), params: Optional[Params] = None, *, sample: int = 0,
+             **changes: Any) -> Request:
+        """A request that goes on from where this one stands behind n_output ids of an answer, and then `ids`: it shares the
+        state of what both begin with, and gives what Engine.submit gives for all these ids.  Adapter, tenant, salt and given
+        rows are this request's."""
+        with self._lock:
+            return self._engine._fork(self, sample, n_output, ids, (params or Params()).replace(**changes))
 
     def result(self) -> Result:
         """Wait for the end, and give all of it.  Tokens that were iterated before are not in it."""

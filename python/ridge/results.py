@@ -78,9 +78,13 @@ class Usage:
     n_accepted: int
     n_predicted_accepted: int  # of these, ids of Params.predicted
     uncached: str
-    beam_blocks: int
-    beam_blocks_unshared: int
-    beam_blocks_copied: int
+    n_rows: int  # computed for it
+    search_blocks: int
+    search_blocks_unshared: int
+    search_blocks_copied: int
+    n_simulations: int  # of a tree search, as is n_nodes
+    n_nodes: int
+    search_positions: int
     queue_s: float
     ttft_s: float
     total_s: float
@@ -145,6 +149,7 @@ class Found:
     score: float
     n_nodes: int
     n_simulations: int
+    n_rows: int  # that were computed
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,7 @@ class Info:
     isa: str
     recipe: str
     kv_type: str
+    attention_sparsity: float  # 0: attention leaves nothing out
     n_threads: int
     vocab_size: int
     max_seq_len: int

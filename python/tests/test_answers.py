@@ -217,3 +217,15 @@ def test_tree_search(tales):
 
     with pytest.raises(KeyError, match="mine"):
         tales.search("The cat", max_tokens=6, score=broken)
+
+
+def test_a_fork_goes_on_as_if_asked_alone(tales):
+    more = tales.encode(" And then", add_special_tokens=False)
+    with tales.submit("The cat", max_tokens=12, seed=1) as source:
+        first = source.result()
+        with source.fork(8, more, max_tokens=10, seed=2) as fork:
+            got = fork.result()
+    want = tales.generate(first.prompt_ids + first.ids[:8] + more, max_tokens=10, seed=2)
+    assert got.ids == want.ids
+    with tales.submit("The cat", max_tokens=2) as source, pytest.raises(ridge.InputError, match="so far"):
+        source.fork(3)

@@ -22,7 +22,7 @@ size_t rg_size_of(const char *name)
         OF(rg_info), OF(rg_card), OF(rg_stats), OF(rg_limits),
         OF(rg_forecast), OF(rg_text_options), OF(rg_text_ids), OF(rg_chat_options),
         OF(rg_top), OF(rg_token), OF(rg_usage), OF(rg_prompt_logprob),
-        OF(rg_mcts_params), OF(rg_mcts_result),
+        OF(rg_scorer), OF(rg_search_params),
     };
 #undef OF
 

@@ -14,6 +14,8 @@
 #include "api/drafts.h"
 #include "api/embed_text.h"
 #include "api/hosted.h"
+#include "api/prefix_files.h"
+#include "api/scoring.h"
 #include "api/shown.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -26,6 +28,7 @@
 #include "engine/work/fill.h"
 #include "engine/work/head.h"
 #include "engine/work/prompt_logprobs.h"
+#include "engine/work/search.h"
 #include "grammar/cache.h"
 #include "measure/profile.h"
 #include "model/exchange.h"
@@ -51,6 +54,7 @@ struct rg_engine {
     rg_ends ends;
     rg_runner *runner;
     rg_drafts drafts;
+    rg_prefix_files prefix_files;
     rg_hosted hosted;    /* whose thread and pool compute its steps */
     rg_loop *loop;
     rg_chat *chat;
@@ -71,15 +75,11 @@ struct rg_engine {
     pthread_mutex_t grammar_lock;
     bool lock_made;
     bool exact, llm_int8; /* recipe */
+    double attention_sparsity;
     int n_threads, max_seq_len;
     uint64_t state_bytes;
     bool has_copies, has_sparsity; /* weights on several nodes; thresholds that are of the weights */
 };
-
-rg_sampling rg_sampling_default(void)
-{
-    return (rg_sampling)RG_SAMPLING_NEUTRAL;
-}
 
 rg_options rg_options_default(void)
 {
@@ -105,6 +105,10 @@ static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
     e->llm_int8 = !strcasecmp(o->recipe, "llm.int8");
     if (!e->exact && !e->llm_int8 && strcasecmp(o->recipe, "fast"))
         return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->recipe);
+    e->attention_sparsity = o->attention_sparsity;
+    if (!(o->attention_sparsity >= 0 && o->attention_sparsity < 1))
+        return rg_fail(err, RG_E_USAGE, "attention_sparsity is %g: want a threshold of weights, at least 0 and less "
+                       "than 1", o->attention_sparsity);
     e->n_threads = o->host           ? rg_pool_threads(rg_host_pool(o->host))
                    : o->n_threads > 0 ? o->n_threads
                                       : rg_ranks_threads(o->ranks);
@@ -149,7 +153,8 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
     e->modified_s = rg_card_modified_s(path);
     if (!e->path)
         rg_fail_memory(err, strlen(path));
-    if (!e->path || !rg_drafts_choose(&e->drafts, o, ckpt, err)) {
+    if (!e->path || !rg_prefix_files_read(&e->prefix_files, o, e->backend, ckpt, err) ||
+        !rg_drafts_choose(&e->drafts, o, ckpt, err)) {
         rg_checkpoint_close(ckpt);
         return false;
     }
@@ -225,6 +230,7 @@ static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_r
                              .max_waiting = o->max_waiting > 0 ? o->max_waiting : 1024,
                              .max_waiting_ids = o->max_waiting_ids, .max_wait_s = o->max_wait_s,
                              .use_prefixes = !o->no_prefix_cache,
+                             .durable = e->prefix_files.durable,
                              .share_prefixes = o->share_prefixes, .static_batching = o->static_batching,
                              .step_s = o->step_s, .pace = o->pace, .drafter = e->drafts.drafter,
                              .fallback = e->drafts.fallback, .max_draft = e->drafts.max_draft,
@@ -294,6 +300,7 @@ static bool check_sizes(const rg_options *o, rg_error *err)
 {
     rg_preempt how;
 
+
     if (!choose_preempt(o, &how, err))
         return false;
     if (o->max_seqs < 0 || o->max_seqs > MOST_ROWS)
@@ -341,7 +348,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
         return false;
     size_t for_drafts = (size_t)(rg_drafts_share(&e->drafts, e->model) * (double)e->state_bytes);
     rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact,
-                            .llm_int8 = e->llm_int8, .max_rows = room,
+                            .llm_int8 = e->llm_int8, .attention_sparsity = (float)e->attention_sparsity,
+                            .max_rows = room,
                             .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
                             .pool = rg_host_pool(e->hosted.host), .pin = o->pin || o->numa_copies,
@@ -353,6 +361,7 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     r.state_bytes = for_drafts;
     return rg_drafts_open(&e->drafts, &r, e->model, err) && rg_hosted_take(&e->hosted, activation_bytes(e),
                                                                            "the activations of a step", err) &&
+           rg_prefix_files_open(&e->prefix_files, &e->hosted, e->model, e->max_seq_len, err) &&
            open_loop(e, o, max_seqs, max_rows, err);
 }
 
@@ -366,7 +375,8 @@ rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
     e->lock_made = !pthread_mutex_init(&e->grammar_lock, NULL);
     if (!e->lock_made)
         rg_fail_memory(err, 0);
-    if (e->lock_made && check_sizes(&o, err) && choose_cpu(e, &o, err) && open_model(e, path, &o, err) &&
+    if (e->lock_made && check_sizes(&o, err) && rg_prefix_files_check(&o, err) && choose_cpu(e, &o, err) &&
+        open_model(e, path, &o, err) &&
         check_draft(e, err) && open_runner(e, &o, err))
         return e;
     rg_close(e);
@@ -383,6 +393,7 @@ void rg_close(rg_engine *e)
     rg_free(e->profile_folder);
     rg_free(e->path);
     rg_loop_free(e->loop);
+    rg_prefix_files_close(&e->prefix_files);
     rg_drafts_close(&e->drafts);
     rg_model_runner_free(e->runner);
     rg_hosted_close(&e->hosted);
@@ -404,6 +415,7 @@ void rg_close(rg_engine *e)
 typedef struct update {
     rg_engine *engine;
     rg_model *with;
+    uint64_t checkpoint[2]; /* what stands for it in files of prefixes */
 } update;
 
 static void exchange(void *arg)
@@ -411,6 +423,7 @@ static void exchange(void *arg)
     update *u = arg;
 
     rg_model_exchange(u->engine->model, u->with);
+    rg_prefix_files_change(&u->engine->prefix_files, u->engine->model, u->checkpoint);
 }
 
 static bool may_update(const rg_engine *e, rg_error *err)
@@ -440,10 +453,11 @@ bool rg_engine_update_weights(rg_engine *e, const char *path, rg_error *err)
     bool ok = declared && rg_model_same_shape(e->model, declared, err);
     rg_model *with = ok ? rg_model_open(ckpt, &o, err) : NULL;
 
+    update u = { .engine = e, .with = with };
+    ok = with && (!e->prefix_files.durable || rg_checkpoint_fingerprint(ckpt, u.checkpoint, err));
     rg_model_close(declared);
     rg_checkpoint_close(ckpt);
-    update u = { e, with };
-    ok = with && rg_model_same_shape(e->model, with, err) && rg_loop_change(e->loop, exchange, &u, err);
+    ok = ok && rg_model_same_shape(e->model, with, err) && rg_loop_change(e->loop, exchange, &u, err);
     rg_model_close(with); /* the old weights, or the new ones if they were not taken */
     return ok;
 }
@@ -460,7 +474,7 @@ rg_info rg_engine_info(const rg_engine *e)
 
     return (rg_info){ .architecture = rg_config_name(c), .isa = e->backend->name,
                       .recipe = e->exact ? "exact" : e->llm_int8 ? "llm.int8" : "fast",
-                      .kv_type = rg_kv_name(e->model->kv_type),
+                      .kv_type = rg_kv_name(e->model->kv_type), .attention_sparsity = e->attention_sparsity,
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .eos_ids = e->ends.id, .n_eos = e->ends.n,
                       .n_parameters = e->model->weights.n_parameters,
@@ -509,6 +523,7 @@ rg_stats rg_engine_stats(const rg_engine *e)
     s.n_experts_failed = experts.n_failed;
     s.expert_bytes_read = experts.bytes_read;
     s.expert_bytes = experts.bytes;
+    rg_prefix_files_count(&e->prefix_files, &s);
     return s;
 }
 
@@ -700,11 +715,6 @@ const char *rg_id_bytes(const rg_engine *e, int32_t id, bool skip_special, size_
     return s.data;
 }
 
-void rg_text_free(char *text)
-{
-    rg_free(text);
-}
-
 static bool encode_chat(const rg_engine *e, const json_t *conversation, const rg_chat_options *o, rg_text *text,
                         rg_ids *ids, rg_error *err)
 {
@@ -718,22 +728,6 @@ static bool encode_chat(const rg_engine *e, const json_t *conversation, const rg
     if (ok && text->bytes.n && memchr(text->bytes.data, 0, text->bytes.n))
         return rg_fail(err, RG_E_INPUT, "the conversation has a NUL character");
     return ok && rg_tokenizer_encode_text(e->tokenizer, text, flags, ids, err);
-}
-
-rg_json *rg_json_new(const char *text, size_t n, rg_error *err)
-{
-    json_error_t why = { 0 };
-    json_t *v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
-                                    &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES_BODY) }, &why);
-
-    if (!v)
-        rg_json_fail("the JSON text", n, &why, RG_E_LIMIT, err);
-    return (rg_json *)v;
-}
-
-void rg_json_close(rg_json *json)
-{
-    json_decref((json_t *)json);
 }
 
 bool rg_chat_encode(const rg_engine *e, const rg_json *conversation, const rg_chat_options *options, int32_t **ids,
@@ -764,11 +758,6 @@ bool rg_chat_has_template(const rg_engine *e)
 const char *rg_engine_chat_problem(const rg_engine *e)
 {
     return e->chat ? rg_chat_problem(e->chat) : NULL;
-}
-
-void rg_ids_free(int32_t *ids)
-{
-    rg_free(ids);
 }
 
 bool rg_engine_show(rg_engine *e, const int32_t *ids, size_t n, rg_error *err)
@@ -842,7 +831,9 @@ static bool find_breakers(const rg_engine *e, const rg_sampling *p, rg_breakers 
     return *out;
 }
 
-rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
+/* A request of these parameters; adapter: its number, counted from 1, 0: none.  forks: NULL, or the request that it
+ * goes on from. */
+static rg_request *submit(rg_engine *e, const rg_params *params, int32_t adapter, rg_request *forks, rg_error *err)
 {
     const rg_config *c = &e->model->config;
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
@@ -854,9 +845,8 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
                            .n_labels = c->n_labels, .score_pooling = c->score_pooling,
                            .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,
                            .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits,
-                           .adapter = find_adapter(e, params->adapter) };
-    if (params->adapter && !m.adapter)
-        return rg_fail(err, RG_E_INPUT, "no adapter is called '%.200s'", params->adapter), NULL;
+                           .adapter = adapter, .forks = forks };
+    m.adapter_identity = rg_prefix_files_adapter(&e->prefix_files, m.adapter);
     if (params->embed == RG_POOLING_MODEL && !c->embedding.n_poolings)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;
     if (!find_breakers(e, &params->sampling, &m.breakers, err))
@@ -864,61 +854,68 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
     rg_request *r = rg_request_new(params, &m, err);
 
     rg_breakers_unref(m.breakers);
+    if (r && r->is_valued && !(r->scoring = rg_scoring_new(params->scorer, params, err))) {
+        rg_request_unref(r);
+        return NULL;
+    }
     if (r && !rg_loop_submit(e->loop, r, err)) {
+        rg_scoring_free(r->scoring);
         rg_request_unref(r);
         return NULL;
     }
     return r;
 }
 
+rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
+{
+    const int32_t adapter = find_adapter(e, params->adapter);
+
+    if (params->adapter && !adapter)
+        return rg_fail(err, RG_E_INPUT, "no adapter is called '%.200s'", params->adapter), NULL;
+    return submit(e, params, adapter, NULL, err);
+}
+
+rg_request *rg_fork(rg_engine *e, rg_request *from, int32_t sample, int32_t n_output, const rg_params *params,
+                    rg_error *err)
+{
+    rg_params p = *params;
+    int32_t *ids;
+    rg_request *r;
+
+    if (p.n_given)
+        return rg_fail(err, RG_E_INPUT, "a fork has the given rows of the request that it forks, and no others"), NULL;
+    ids = rg_request_fork_ids(from, sample, n_output, p.prompt, p.n_prompt, &p.n_prompt, err);
+    if (!ids)
+        return NULL;
+    p.prompt = ids;
+    p.given = from->params.given;
+    p.n_given = from->params.n_given;
+    r = submit(e, &p, from->who.adapter + 1, from, err);
+    rg_free(ids);
+    return r;
+}
+
 bool rg_next(rg_request *r, rg_token *token)
 {
-    return rg_request_wait(r, token);
+    int got;
+
+    while (!(got = rg_request_wait(r, token)))
+        (void)rg_scoring_serve(r->scoring, r, true);
+    return got > 0;
 }
 
 int rg_poll(rg_request *r, rg_token *token)
 {
-    return rg_request_poll(r, token);
+    int got = rg_request_poll(r, token);
+
+    if (!got && r->is_valued && r->work->to_value(r) && rg_scoring_serve(r->scoring, r, false))
+        got = rg_request_poll(r, token);
+    return got;
 }
 
 void rg_cancel(rg_request *r)
 {
     atomic_store(&r->cancelled, true);
-}
-
-int rg_remasking_find(const char *word)
-{
-    static const char *const words[] = {
-        [RG_REMASKING_CONFIDENCE] = "low_confidence", [RG_REMASKING_ENTROPY] = "entropy",
-        [RG_REMASKING_MARGIN] = "margin",             [RG_REMASKING_SEQUENTIAL] = "sequential",
-        [RG_REMASKING_DYNAMIC] = "dynamic",
-    };
-
-    for (int i = 1; i < (int)RG_LEN(words); i++)
-        if (!strcmp(words[i], word))
-            return i;
-    return -1;
-}
-
-int rg_early_stopping_find(const char *word)
-{
-    static const char *const words[] = { [RG_EARLY_STOPPING_FALSE] = "false", [RG_EARLY_STOPPING_TRUE] = "true",
-                                         [RG_EARLY_STOPPING_NEVER] = "never" };
-
-    for (int i = 0; i < (int)RG_LEN(words); i++)
-        if (!strcmp(words[i], word))
-            return i;
-    return -1;
-}
-
-int rg_diffusion_cache_find(const char *word)
-{
-    static const char *const words[] = { "none", "prefix", "dual" };
-
-    for (int i = 0; i < (int)RG_LEN(words); i++)
-        if (!strcmp(words[i], word))
-            return i;
-    return -1;
 }
 
 const int32_t *rg_request_trace(const rg_request *r, int32_t sample, int32_t k, int32_t *n)
@@ -942,8 +939,10 @@ double rg_request_answer_score(const rg_request *r, int32_t sample)
 
     if (sample < 0 || sample >= r->params.n_samples)
         return NAN;
+    if (rg_search_of(r))
+        return rg_search_score(r, sample);
     if (!b)
-        return rg_answer_mean_logprob(r, sample);
+        return rg_answer_score(r, sample);
     if (atomic_load(&r->samples[sample].finish) == RG_RUNNING || sample >= b->n_ordered)
         return NAN;
     return b->finished[b->order[sample]].score;
@@ -974,5 +973,8 @@ void rg_request_close(rg_request *r)
     if (!r)
         return;
     rg_cancel(r);
+    atomic_store(&r->is_closed, true);
+    rg_loop_return(r->loop, r);
+    rg_scoring_free(r->scoring);
     rg_request_unref(r);
 }

@@ -279,6 +279,25 @@ int rg_nodes(void)
     return n > 1 ? n : 1;
 }
 
+int rg_node_cores(void)
+{
+    const int n_nodes = rg_nodes();
+    int least, n;
+
+    if (n_nodes == 1)
+        return rg_cores();
+    find_core(INT_MAX, &least);
+    for (int i = 0; i < n_nodes; i++) {
+        hwloc_obj_t node = hwloc_get_obj_by_type(topology, HWLOC_OBJ_NUMANODE, (unsigned)i), core = NULL;
+        int here = 0;
+
+        for (int k = 0; (core = find_core(k, &n)) != NULL; k++)
+            here += hwloc_bitmap_intersects(core->cpuset, node->cpuset);
+        least = here < least ? here : least;
+    }
+    return least;
+}
+
 void rg_region_to_node(void *p, size_t bytes, int node)
 {
     hwloc_obj_t at = rg_nodes() > 1 ? hwloc_get_obj_by_type(topology, HWLOC_OBJ_NUMANODE, (unsigned)node) : NULL;

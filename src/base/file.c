@@ -305,6 +305,24 @@ bool rg_path_remove(const char *path)
     return allowed("rename") && remove(path) == 0;
 }
 
+bool rg_path_facts(const char *path, uint64_t *bytes, uint64_t *time_ns)
+{
+    struct stat st;
+
+    if (stat(path, &st) || !S_ISREG(st.st_mode))
+        return false;
+    *bytes = (uint64_t)st.st_size;
+    *time_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+    return true;
+}
+
+bool rg_path_touch(const char *path, uint64_t time_ns)
+{
+    const struct timespec at = { .tv_sec = (time_t)(time_ns / 1000000000u), .tv_nsec = (long)(time_ns % 1000000000u) };
+
+    return allowed("write") && utimensat(AT_FDCWD, path, (const struct timespec[]){ at, at }, 0) == 0;
+}
+
 struct rg_writer {
     int fd;
     uint64_t n_written; /* the buffer's bytes included */
@@ -435,11 +453,11 @@ static bool sync_directory(const rg_writer *w, rg_error *err)
     return ok;
 }
 
-bool rg_writer_commit(rg_writer *w, rg_error *err)
+static bool commit(rg_writer *w, bool synced, rg_error *err)
 {
     bool ok = flush(w, err);
 
-    if (ok && (!allowed("sync") || fsync(w->fd)))
+    if (ok && synced && (!allowed("sync") || fsync(w->fd)))
         ok = fail_errno(err, "sync", w->path);
     if (ok) {
         ok = close(w->fd) == 0;
@@ -451,10 +469,20 @@ bool rg_writer_commit(rg_writer *w, rg_error *err)
         ok = fail_errno(err, "rename a finished file to", w->path);
     if (ok) {
         w->made = false;
-        ok = sync_directory(w, err);
+        ok = !synced || sync_directory(w, err);
     }
     writer_free(w);
     return ok;
+}
+
+bool rg_writer_commit(rg_writer *w, rg_error *err)
+{
+    return commit(w, true, err);
+}
+
+bool rg_writer_commit_unsynced(rg_writer *w, rg_error *err)
+{
+    return commit(w, false, err);
 }
 
 void rg_writer_abort(rg_writer *w)

@@ -46,14 +46,22 @@ bool rg_dir_list(const char *path, bool (*each)(void *arg, const char *name), vo
 /* Remove a file, or an empty directory; false if that could not be done. */
 bool rg_path_remove(const char *path);
 
+/* Size of a regular file, and the time of its last change in nanoseconds since 1970.  False: there is none. */
+bool rg_path_facts(const char *path, uint64_t *bytes, uint64_t *time_ns);
+/* Set the time of a file's last change; false if that could not be done.  Not every file system keeps nanoseconds. */
+bool rg_path_touch(const char *path, uint64_t time_ns);
+
 /* Written beside path under a temporary name; commit syncs it, renames it and syncs the directory; abort leaves no
- * trace.  Both free the writer. */
+ * trace.  All of these free the writer. */
 typedef struct rg_writer rg_writer;
 
 rg_writer *rg_writer_open(const char *path, rg_error *err);
 bool rg_writer_write(rg_writer *w, const void *p, size_t n, rg_error *err) RG_MUST_CHECK;
 uint64_t rg_writer_tell(const rg_writer *w);
 bool rg_writer_commit(rg_writer *w, rg_error *err) RG_MUST_CHECK;
+/* The same without syncing, for files whose readers check every byte: the file is whole whatever happens to the
+ * process, but after a crash of the machine its name may stand for anything. */
+bool rg_writer_commit_unsynced(rg_writer *w, rg_error *err) RG_MUST_CHECK;
 void rg_writer_abort(rg_writer *w); /* NULL is fine */
 
 /* A file that grows at its end, and what was added stays whatever happens to the process: each piece is handed to the

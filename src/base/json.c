@@ -18,7 +18,7 @@ enum {
     OVER_LIMIT = 100, /* in json_error_code's place */
 };
 
-static _Thread_local uint64_t n_refused;
+static _Thread_local uint64_t n_refused, watched_from;
 
 /* Before main, so that no object is allocated by one allocator and freed by another. */
 static void *allocate(size_t bytes)
@@ -37,6 +37,29 @@ __attribute__((constructor)) static void allocate_from_base(void)
 uint64_t rg_json_refused(void)
 {
     return n_refused;
+}
+
+uint64_t rg_json_watch(void)
+{
+    const uint64_t before = watched_from;
+
+    watched_from = n_refused;
+    return before;
+}
+
+void rg_json_watch_again(uint64_t watch)
+{
+    watched_from = watch;
+}
+
+bool rg_json_lost(void)
+{
+    return n_refused != watched_from;
+}
+
+void rg_json_lose(void)
+{
+    n_refused++;
 }
 
 typedef struct feed {
@@ -189,6 +212,7 @@ char *rg_json_dump(const json_t *v, size_t flags)
     if (json_dump_callback(v, add_text, &b, flags) == 0 && !b.failed)
         return b.data;
     rg_buf_fini(&b);
+    n_refused += v != NULL;
     return NULL;
 }
 

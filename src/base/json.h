@@ -36,9 +36,17 @@ bool rg_json_over_limit(const json_error_t *why);
  * '?'. */
 void rg_json_fail(const char *name, size_t n, const json_error_t *why, rg_code over, rg_error *err);
 
-/* How many allocations for JSON values of the calling thread were refused, ever.  A copy of an object leaves out what
- * found no memory and says nothing: who makes values from values compares this before and after. */
+/* How many allocations for JSON values, and documents, of the calling thread were refused, ever.  A copy of an object
+ * leaves out what found no memory and says nothing: who makes values from values compares this before and after. */
 uint64_t rg_json_refused(void);
+
+/* The same for a thread that does one thing after the other, so that its parts need not compare: rg_json_lost is true
+ * if a value has found no memory since rg_json_watch, or rg_json_lose was called for a text that found none.
+ * rg_json_watch returns what rg_json_watch_again takes to go on with the watch that it ended. */
+uint64_t rg_json_watch(void);
+void rg_json_watch_again(uint64_t watch);
+bool rg_json_lost(void);
+void rg_json_lose(void);
 
 /* ridge.h's rg_json is a json_t, named so that callers of ridge.h need no jansson. */
 static inline const rg_json *rg_json_of(const json_t *v)
@@ -54,7 +62,7 @@ static inline const json_t *rg_json_inside(const rg_json *v)
 /* True if v is a whole number within int64, with or without a fraction of zero (5, 5.0, 5e2); *n becomes the number. */
 bool rg_json_whole(const json_t *v, int64_t *n);
 
-/* v as text, as json_dumps writes it, to be rg_free'd; NULL: no memory. */
+/* v as text, as json_dumps writes it, to be rg_free'd; NULL: no memory, which counts as that of a value. */
 char *rg_json_dump(const json_t *v, size_t flags);
 
 #endif

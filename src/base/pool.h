@@ -20,6 +20,8 @@ static inline int rg_ceil_div(int64_t a, int64_t b)
 int rg_cores(void); /* physical cores that this process may use, within the cgroup's quota; >= 1 */
 
 int rg_nodes(void); /* NUMA nodes of this machine; >= 1 */
+/* Physical cores of the node that has the fewest which this process may use; 0: one has none.  Not within the quota. */
+int rg_node_cores(void);
 /* Keep the calling thread, one of n_threads, on a core of its own where there are as many: threads are spread evenly
  * over the cores in order, so over the nodes too.  Only advice. */
 void rg_core_bind(int thread, int n_threads);

@@ -224,6 +224,49 @@ bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err
     return ok;
 }
 
+enum { SAMPLES = 4, SAMPLE = 256, BEGINNING = 1 << 16 };
+
+/* A few places of a tensor, from its first byte to its last. */
+static bool add_samples(const rg_checkpoint *c, const rg_tensor *t, rg_hasher *h, rg_error *err)
+{
+    const size_t n = t->bytes < SAMPLE ? (size_t)t->bytes : SAMPLE;
+    uint8_t bytes[SAMPLE];
+
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        if (!rg_tensor_read(c, t, (t->bytes - n) / (SAMPLES - 1) * i, bytes, n, err))
+            return false;
+        rg_hasher_add(h, bytes, n);
+    }
+    return true;
+}
+
+static bool add_beginning(const rg_file *f, rg_hasher *h, rg_error *err)
+{
+    const size_t n = rg_file_size(f) < BEGINNING ? (size_t)rg_file_size(f) : BEGINNING;
+    uint8_t *bytes = rg_alloc(n);
+    bool ok = bytes ? rg_file_read(f, 0, bytes, n, err) : rg_fail_memory(err, n);
+
+    if (ok)
+        rg_hasher_add(h, bytes, n);
+    rg_free(bytes);
+    return ok;
+}
+
+bool rg_checkpoint_fingerprint(const rg_checkpoint *c, uint64_t out[2], rg_error *err)
+{
+    rg_hasher *h = rg_checkpoint_identity(c, &out[0], err) ? rg_hasher_new() : NULL;
+    bool ok = h;
+
+    for (int i = 0; ok && i < c->n_files; i++)
+        ok = add_beginning(c->files[i], h, err);
+    for (int i = 0; ok && i < c->n_tensors; i++)
+        ok = c->tensors[i].file < 0 || add_samples(c, &c->tensors[i], h, err);
+    if (ok)
+        out[1] = rg_hasher_value(h);
+    rg_hasher_free(h);
+    return ok;
+}
+
 int rg_checkpoint_n_tensors(const rg_checkpoint *c)
 {
     return c->n_tensors;

@@ -47,6 +47,22 @@ const char *rg_checkpoint_path(const rg_checkpoint *c);
 /* A number that changes with the files: from the sizes and times of those that hold the tensors, the tensors' names,
  * types, shapes and places, and the text of config.json.  False: no memory, or config.json cannot be read. */
 bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK;
+/* The same, and a
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * hash of samples of
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * what the files
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * hold: of their
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * beginnings, and of
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * each tensor in a
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * few places.  Tells
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * two trainings of
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * one shape apart
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * also where a copy
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * or an image gave
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * their files the
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * same time; reads
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * far less than the
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK; * files. */
+bool rg_checkpoint_fingerprint(const rg_checkpoint *c, uint64_t out[2], rg_error *err) RG_MUST_CHECK;
 
 /* ---- tensors ---- */
 int rg_checkpoint_n_tensors(const rg_checkpoint *c);

@@ -37,7 +37,7 @@ typedef struct job {
     cli_args args;
     cli_ints prefill, batch, context;
     int32_t decode, reps, block;
-    float per_evaluation;
+    float per_evaluation, attention_sparsity;
     const char *csv, *record, *commit, *kv_type, *pack_cache, *sparsity;
     cli_loras loras;
     size_t expert_memory;
@@ -378,6 +378,7 @@ static bool work(job *j, rg_error *err)
     int len = cli_ints_most(&j->context, 0) + most + 1;
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
                        .kv_type = j->kv_type, .pack_cache = j->pack_cache, .sparsity = j->sparsity,
+                       .attention_sparsity = j->attention_sparsity,
                        .adapter = j->loras.n ? &adapter : NULL,
                        .expert_memory = j->expert_memory,
                        .max_rows = MAX_ROWS,
@@ -431,6 +432,7 @@ static int run(int argc, char **argv)
         CLI_KV_TYPE_OPTION(j.kv_type, CLI_KV_AS_WEIGHTS),
         CLI_PACK_CACHE_OPTION(j.pack_cache),
         CLI_SPARSITY_OPTION(j.sparsity),
+        CLI_ATTENTION_SPARSITY_OPTION(j.attention_sparsity),
         CLI_EXPERT_MEMORY_OPTION(j.expert_memory),
         { "--random", CLI_STRING, &j.random, "TYPE", "random weights of this type: MODEL may be a config.json alone" },
         CLI_LORA_OPTION(j.loras, "all rows have this LoRA adapter"),

@@ -22,8 +22,9 @@ typedef struct chat_options {
     cli_args args;
     cli_sampling sampling;
     cli_engine engine;
-    const char *system;
-    int32_t n;
+    const char *system, *thinking_start, *thinking_end;
+    int32_t n, thinking_budget;
+    bool has_budget;
 } chat_options;
 
 typedef struct talk {
@@ -169,21 +170,53 @@ static bool encode_to_fit(talk *t, int32_t **ids, size_t *n, rg_error *err)
     return true;
 }
 
+/* Where a run of ids stands last in ids [n]; -1: nowhere. */
+static int64_t find_last(const int32_t *ids, size_t n, const int32_t *run, size_t n_run)
+{
+    for (size_t i = n_run && n >= n_run ? n - n_run + 1 : 0; i-- > 0;)
+        if (!memcmp(ids + i, run, n_run * sizeof *run))
+            return (int64_t)i;
+    return -1;
+}
+
+/* The budget of reasoning: of one that the prompt leaves open, or that the answer begins.  marks: of its beginning and
+ * its end, to be freed with rg_ids_free. */
+static bool set_budget(const talk *t, const int32_t *ids, size_t n, rg_thinking *to, int32_t *marks[2], rg_error *err)
+{
+    const char *const texts[2] = { t->o->thinking_start, t->o->thinking_end };
+    size_t n_marks[2];
+
+    if (!t->o->has_budget)
+        return true;
+    for (int i = 0; i < 2; i++)
+        if (!rg_encode(t->engine, texts[i], strlen(texts[i]), RG_ENCODE_NO_SPECIAL, &marks[i], &n_marks[i], err))
+            return false;
+    const bool open = find_last(ids, n, marks[0], n_marks[0]) > find_last(ids, n, marks[1], n_marks[1]);
+    *to = (rg_thinking){ .start = marks[0], .n_start = open ? 0 : (int32_t)n_marks[0], .end = marks[1],
+                         .n_end = (int32_t)n_marks[1], .budget = t->o->thinking_budget };
+    return (n_marks[0] && n_marks[1]) ||
+           rg_fail(err, RG_E_USAGE, "chat: --thinking-start and --thinking-end must not be empty");
+}
+
 static bool answer_of(talk *t, rg_buf *answer, rg_error *err)
 {
-    int32_t *ids = NULL;
+    int32_t *ids = NULL, *marks[2] = { NULL, NULL };
     size_t n_ids = 0;
     rg_request *r = NULL;
-    bool ok = encode_to_fit(t, &ids, &n_ids, err);
+    rg_thinking thinking = { 0 };
+    bool ok = encode_to_fit(t, &ids, &n_ids, err) && set_budget(t, ids, n_ids, &thinking, marks, err);
 
     if (ok) {
         rg_params p = { .prompt = ids, .n_prompt = (int32_t)n_ids, .max_tokens = t->o->n, .n_samples = 1,
-                        .sampling = t->o->sampling.s, .adapter = rg_engine_adapter(t->engine, 0) };
+                        .sampling = t->o->sampling.s, .adapter = rg_engine_adapter(t->engine, 0),
+                        .thinking = thinking };
         r = rg_submit(t->engine, &p, err);
     }
     ok = r && stream(t, r, answer, err);
     rg_request_close(r);
     rg_ids_free(ids);
+    rg_ids_free(marks[0]);
+    rg_ids_free(marks[1]);
     return ok;
 }
 
@@ -319,10 +352,14 @@ static bool chat_with(chat_options *o, rg_engine *engine, rg_error *err)
 
 static int run(int argc, char **argv)
 {
-    static chat_options o = { .n = INT32_MAX };
+    static chat_options o = { .n = INT32_MAX, .thinking_start = "<think>", .thinking_end = "</think>" };
     const cli_option options[] = {
         { "--system", CLI_STRING, &o.system, "TEXT", "a system message to begin with" },
         { "-n", CLI_INT, &o.n, "N", "tokens of an answer at most (default: as the context allows)", 1, INT32_MAX },
+        { "--thinking-budget", CLI_INT, &o.thinking_budget, "N", "a reasoning is ended after so many tokens", 0,
+          INT32_MAX, &o.has_budget },
+        { "--thinking-start", CLI_STRING, &o.thinking_start, "TEXT", "this text begins it (default <think>)" },
+        { "--thinking-end", CLI_STRING, &o.thinking_end, "TEXT", "and this ends it (default </think>)" },
         CLI_SAMPLING_OPTIONS(o.sampling),
         CLI_ENGINE_OPTIONS(o.engine),
         CLI_CHAT_TEMPLATE_OPTION(o.engine.chat_template),

@@ -68,6 +68,10 @@ typedef struct cli_option {
     { "--sparsity", CLI_STRING, &(to), "FILE",                                                                         \
       "inputs below these thresholds (of shrink sparsity) count as 0, and steps of one row skip their columns; "       \
       "zeros: only what ReLU makes 0" }
+#define CLI_ATTENTION_SPARSITY_OPTION(to)                                                                              \
+    { "--attention-sparsity", CLI_FLOAT, &(to), "THRESHOLD",                                                           \
+      "attention leaves out blocks of 64 keys whose weights are all below it (lossy, as 1e-4; default: 0, none)", 0,   \
+      0.999999 }
 #define CLI_EXPERT_MEMORY_OPTION(to)                                                                                   \
     { "--expert-memory", CLI_BYTES, &(to), "BYTES", "memory for experts, the others being read when they are needed" }
 #define CLI_CSV_OPTION(to) { "--csv", CLI_STRING, &(to), "FILE", "also write the rows to a file" }
@@ -86,6 +90,7 @@ typedef struct cli_common {
 /* Start the processes of --ranks, once, before there are threads; c->threads becomes those of each. */
 bool cli_ranks_start(cli_common *c, rg_error *err);
 rg_ranks *cli_ranks(void); /* NULL: there are none */
+int cli_ranks_best(uint64_t weight_bytes); /* ranks that serve a model of this size best here; 1: one process */
 /* This process is one that mpirun has started: take its place among the ranks.  *follows: it was another than rank 0,
  * and has done what there was to do.  host_ranks, delay_us: for tests (rg_ranks_join).  False and *err: MPI is not
  * there. */

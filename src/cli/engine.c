@@ -27,7 +27,10 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
     o.max_seq_len = v->ctx;
     o.max_seqs = v->max_seqs;
     o.pack_cache = v->pack_cache;
+    o.prefix_folder = v->prefix_cache;
+    o.prefix_bytes = v->prefix_memory;
     o.sparsity = v->sparsity;
+    o.attention_sparsity = (double)v->attention_sparsity;
     if (!v->draft)
         v->draft = "auto";
     o.draft = find_draft(v);

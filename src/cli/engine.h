@@ -6,8 +6,9 @@
 
 typedef struct cli_engine {
     int32_t ctx, max_seqs, draft_max;
-    size_t kv_memory, expert_memory;
-    const char *kv_type, *pack_cache, *sparsity, *draft, *verify, *chat_template, *preempt;
+    float attention_sparsity;
+    size_t kv_memory, expert_memory, prefix_memory;
+    const char *prefix_cache, *kv_type, *pack_cache, *sparsity, *draft, *verify, *chat_template, *preempt;
     cli_loras loras;
     char path[1024]; /* of the model, once it is found */
     char draft_path[1024]; /* of the one that drafts, if one does */
@@ -19,7 +20,11 @@ typedef struct cli_engine {
       "memory for the sequences' state (default: half of what is free)" },                                             \
     { "--max-seqs", CLI_INT, &(v).max_seqs, "N", "sequences that run at once", 1, 65536 },                             \
     CLI_PACK_CACHE_OPTION((v).pack_cache), CLI_EXPERT_MEMORY_OPTION((v).expert_memory),                                \
+    { "--prefix-cache", CLI_STRING, &(v).prefix_cache, "DIR",                                                          \
+      "keep cached prefixes here as files: found after a restart, and by other servers of the model" },                \
+    { "--prefix-memory", CLI_BYTES, &(v).prefix_memory, "BYTES", "of these files, the oldest go (default 8G)" },       \
     CLI_SPARSITY_OPTION((v).sparsity),                                                                                 \
+    CLI_ATTENTION_SPARSITY_OPTION((v).attention_sparsity),                                                             \
     { "--draft", CLI_STRING, &(v).draft, "HOW",                                                                        \
       "guess ids ahead, checked together: none, auto, a KIND, KIND:PATH, or by a MODEL (default: auto)" },             \
     { "--draft-max", CLI_INT, &(v).draft_max, "K", "ids guessed at once, at most", 1, RG_DRAFT_PLACES },               \

@@ -18,6 +18,7 @@ typedef struct job {
     cli_args args;
     const char *file, *kv_type, *activations, *sparsity;
     eval_tasks tasks;
+    float attention_sparsity;
     int32_t ctx, stride;
     bool ctx_given;
     uint64_t first_bytes;
@@ -118,6 +119,7 @@ static bool work(job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
                        .kv_type = j->kv_type ? j->kv_type : "f32", .sparsity = j->sparsity,
+                       .attention_sparsity = j->attention_sparsity,
                        .max_rows = 512, .max_seqs = 1,
                        .max_seq_len = j->ctx,
                        .all_logits = true, .wrap = j->activations ? wrap : NULL };
@@ -161,6 +163,7 @@ static int run(int argc, char **argv)
           "write mean |x| of each input channel of every matrix as safetensors" },
         CLI_KV_TYPE_OPTION(j.kv_type, "f32"),
         CLI_SPARSITY_OPTION(j.sparsity),
+        CLI_ATTENTION_SPARSITY_OPTION(j.attention_sparsity),
         { NULL },
     };
     rg_error err = { 0 };
@@ -174,6 +177,7 @@ static int run(int argc, char **argv)
     j.tasks.args = &j.args;
     j.tasks.engine.kv_type = j.kv_type;
     j.tasks.engine.sparsity = j.sparsity;
+    j.tasks.engine.attention_sparsity = j.attention_sparsity;
     j.tasks.engine.ctx = j.ctx_given ? j.ctx : 0;
     bool ok = j.tasks.file ? eval_tasks_run(&j.tasks, &err) : work(&j, &err);
     rg_ids_fini(&j.text);

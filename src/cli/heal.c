@@ -77,31 +77,50 @@ bool cli_repair_teacher(cli_repair *r, const char *whole, rg_error *err)
     return r->distill;
 }
 
+static bool stop_here(const cli_repair *r, rg_error *err)
+{
+    return rg_training_save(r->run, r->saved, err) &&
+           rg_fail(err, RG_E_IO, "%s: interrupted after %lld of %d steps; the same command with --resume goes on",
+                   r->args->command->name, (long long)rg_training_done(r->run), r->s.steps);
+}
+
 static bool take_steps(cli_repair *r, const char *what, rg_error *err)
 {
+    const int save = r->h->save ? r->h->save : CLI_TRAINING_SAVE;
     rg_training_step s = { 0 };
     char text[160];
     bool ok = true;
 
-    r->h->tokens = 0;
     while (ok && rg_training_done(r->run) < r->s.steps) {
         if (cli_interrupted())
-            return rg_fail(err, RG_E_IO, "%s: interrupted after %lld of %d steps", r->args->command->name,
-                           (long long)rg_training_done(r->run), r->s.steps);
+            return stop_here(r, err);
         ok = rg_training_next(r->run, &s, err);
         snprintf(text, sizeof text, "%s: step %lld of %d, loss %.4f", what, (long long)s.step, r->s.steps, s.loss);
         cli_progress(r->args->common.quiet ? r : NULL, text, (double)s.step / r->s.steps);
-        r->h->tokens += s.n_tokens;
+        if (ok && (s.step % save == 0 || s.step == r->s.steps))
+            ok = rg_training_save(r->run, r->saved, err);
     }
+    r->h->tokens = rg_training_done(r->run) * r->s.micro * r->s.rows * r->s.length;
     r->h->loss = s.loss;
     return ok;
 }
 
-bool cli_repair_train(cli_repair *r, const rg_stand_in *stand_in, const char *what, rg_error *err)
+static bool go_on(cli_repair *r, rg_error *err)
+{
+    const int got = r->h->resume ? rg_training_resume(r->run, r->saved, err) : 0;
+
+    if (r->h->resume && !got && !r->args->common.quiet)
+        fprintf(stderr, "ridge: %s: there is no %s: these steps begin anew\n", r->args->command->name, r->saved);
+    return got >= 0;
+}
+
+bool cli_repair_train(cli_repair *r, const rg_stand_in *stand_in, const char *what, const char *beside, rg_error *err)
 {
     const rg_objective o = r->distill ? rg_distill_objective(r->distill) : rg_next_ids;
     bool ok;
 
+    if (snprintf(r->saved, sizeof r->saved, "%s.safetensors", beside) >= (int)sizeof r->saved)
+        return rg_fail(err, RG_E_USAGE, "%s: the path is too long", beside);
     r->run = rg_training_new(&(rg_training_options){ .masters = r->masters,
                                                      .stand_in = stand_in,
                                                      .feed = r->feed,
@@ -111,10 +130,32 @@ bool cli_repair_train(cli_repair *r, const rg_stand_in *stand_in, const char *wh
                                                      .pool = r->pool,
                                                      .n_threads = r->n_threads },
                              err);
-    ok = r->run && take_steps(r, what, err);
+    ok = r->run && go_on(r, err) && take_steps(r, what, err);
     rg_training_free(r->run);
     r->run = NULL;
     return ok;
+}
+
+static const char *const checkpoints[] = { "repair", "control", "training" };
+
+bool cli_heal_is_begun(const char *dst)
+{
+    char path[1300];
+    bool yes = false;
+
+    for (size_t i = 0; i < RG_LEN(checkpoints); i++)
+        yes = yes || (snprintf(path, sizeof path, "%s.%s.safetensors", dst, checkpoints[i]) < (int)sizeof path &&
+                      rg_path_look(path) == RG_PATH_FILE);
+    return yes;
+}
+
+void cli_heal_forget(const char *dst)
+{
+    char path[1300];
+
+    for (size_t i = 0; i < RG_LEN(checkpoints); i++)
+        if (snprintf(path, sizeof path, "%s.%s.safetensors", dst, checkpoints[i]) < (int)sizeof path)
+            rg_path_remove(path);
 }
 
 bool cli_repair_write(const cli_repair *r, const char *dir, rg_error *err)
@@ -138,8 +179,11 @@ bool cli_heal_run(cli_heal *h, const cli_args *args, const char *dir, const char
 {
     cli_repair r = { .args = args, .h = h };
     const uint64_t began = rg_now_ns();
-    const bool ok = cli_repair_open(&r, dir, err) && cli_repair_teacher(&r, whole, err) &&
-                    cli_repair_train(&r, NULL, "repair", err) && cli_repair_write(&r, dir, err);
+    char beside[1100];
+    const bool fits = snprintf(beside, sizeof beside, "%s.repair", dir) < (int)sizeof beside ||
+                      rg_fail(err, RG_E_USAGE, "%s: the path is too long", dir);
+    const bool ok = fits && cli_repair_open(&r, dir, err) && cli_repair_teacher(&r, whole, err) &&
+                    cli_repair_train(&r, NULL, "repair", beside, err) && cli_repair_write(&r, dir, err);
 
     cli_repair_close(&r);
     h->seconds = rg_seconds(began, rg_now_ns());
@@ -149,7 +193,7 @@ bool cli_heal_run(cli_heal *h, const cli_args *args, const char *dir, const char
 bool cli_heal_control(cli_heal *h, const cli_args *args, const char *dir, const char *whole, rg_error *err)
 {
     cli_repair r = { .args = args, .h = h };
-    const bool ok = cli_repair_open(&r, whole, err) && cli_repair_train(&r, NULL, "the whole model", err) &&
+    const bool ok = cli_repair_open(&r, whole, err) && cli_repair_train(&r, NULL, "the whole model", dir, err) &&
                     cli_repair_write(&r, dir, err);
 
     cli_repair_close(&r);

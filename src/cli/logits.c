@@ -26,6 +26,7 @@ typedef struct job {
     cli_args args;
     cli_ints ids, chunks;
     const char *out, *batch_with, *kv_type, *watch;
+    float attention_sparsity;
     bool hidden;
     tool tool;
     stream streams[1 + MAX_OTHERS];
@@ -251,7 +252,7 @@ static const rg_reader *wrap(void *arg, const rg_reader *inner)
 static bool work(job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.positional[0],
-                       .kv_type = j->kv_type ? j->kv_type : "f32",
+                       .kv_type = j->kv_type ? j->kv_type : "f32", .attention_sparsity = j->attention_sparsity,
                        .max_rows = 2048, .max_seqs = j->batch_with ? 1 + MAX_OTHERS : 1,
                        .max_seq_len = (int)j->ids.n + 1,
                        .all_logits = true, .whole = true, .wrap = wrap, .wrap_arg = j };
@@ -280,6 +281,7 @@ static int run(int argc, char **argv)
         { "--chunks", CLI_INTS, &j.chunks, "7,1,16", "how the prompt is cut into steps, the last size repeating" },
         { "--batch-with", CLI_STRING, &j.batch_with, "FILE", "a JSON array of id arrays computed in the same steps" },
         CLI_KV_TYPE_OPTION(j.kv_type, "f32"),
+        CLI_ATTENTION_SPARSITY_OPTION(j.attention_sparsity),
         { NULL },
     };
     rg_error err = { 0 };

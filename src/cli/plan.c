@@ -241,10 +241,13 @@ static bool work(plan_job *j, rg_error *err)
         !cli_ints_settle(&j->seq, (const int32_t[]){ 1024 }, 1, &seq, err) ||
         !cli_ints_settle(&j->prompts, (const int32_t[]){ 1 }, 1, &prompts, err) ||
         !cli_ints_settle(&j->lengths, (const int32_t[]){ 64, 128, 256, 1024 }, 4, &lengths, err) ||
-        !plan_check_goal(j, err) || !open_subject(j, err) || !settle_filling(j, err) || !open_machines(j, err))
+        !plan_check_goal(j, err) || !plan_check_train(j, err) || !open_subject(j, err) ||
+        !settle_filling(j, err) || !open_machines(j, err))
         return false;
     if (j->wanted)
         return plan_goal(j, err);
+    if (j->train)
+        return plan_train(j, err);
     if ((j->measure && !plan_check_measure(j, err)) || !make_rows(j, err) || !plan_find_ranks(j, err))
         return false;
     const rg_plan_row *first = &j->rows[0];
@@ -305,6 +308,10 @@ static int run(int argc, char **argv)
         { "--prefill-batch", CLI_INTS, &j.prompts, "1,4,16", "also: prompts computed together, and their first token" },
         { "--chunk", CLI_INT, &j.chunk, "N", "rows of a step of prefill at most (default: known machines: all)", 1,
           1 << 24 },
+        { "--train", CLI_FLAG, &j.train, NULL,
+          "time and memory of training steps of --batch rows (16) of --seq ids (256)" },
+        { "--precision", CLI_STRING, &j.precision, "NAME", "--train: of products: f32 (default) or bf16" },
+        { "--tokens", CLI_STRING, &j.run_tokens, "N", "--train: of the whole run, as in 1e9 (default 20 a parameter)" },
         { "--for", CLI_STRING, &j.wanted, "WANTED",
           "backwards: latency=50ms,ttft=1s,words=1e9,memory=80e9,budget=16 to machines and formats that do it" },
         { "--prices", CLI_STRING, &j.prices, "h100=2.5", "--for: money an hour of a chip, for budget and order" },

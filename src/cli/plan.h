@@ -29,7 +29,8 @@ typedef struct plan_job {
     int32_t top;
     bool has_top;
     rg_plan_goal goal;
-    bool measure, remeasure, what_if, show_ops;
+    bool measure, remeasure, what_if, show_ops, train;
+    const char *precision, *run_tokens; /* --train */
 
     char title[256], here[CLI_HERE_ROOM];
     rg_checkpoint *ckpt;
@@ -66,6 +67,10 @@ bool plan_measure(plan_job *j, rg_error *err);
 /* Whether --for goes with the other options; find what does it, and print that. */
 bool plan_check_goal(const plan_job *j, rg_error *err);
 bool plan_goal(plan_job *j, rg_error *err);
+
+/* Whether --train goes with the other options; what training steps take, printed. */
+bool plan_check_train(const plan_job *j, rg_error *err);
+bool plan_train(plan_job *j, rg_error *err);
 
 /* What ranks share and exchange, with --ranks: find it, and print it. */
 bool plan_find_ranks(plan_job *j, rg_error *err);

@@ -164,7 +164,7 @@ static bool train(qat_job *j, rg_error *err)
         return rg_masters_push(j->r.masters, err);
     const rg_stand_in stand_in = rg_qat_stand_in(j->grid);
 
-    return rg_masters_push(j->r.masters, err) && cli_repair_train(&j->r, &stand_in, "training", err) &&
+    return rg_masters_push(j->r.masters, err) && cli_repair_train(&j->r, &stand_in, "training", j->run->work, err) &&
            rg_qat_fix_codes(j->grid, err);
 }
 

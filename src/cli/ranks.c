@@ -32,6 +32,11 @@ bool cli_ranks_start(cli_common *c, rg_error *err)
     return true;
 }
 
+int cli_ranks_best(uint64_t weight_bytes)
+{
+    return rg_ranks_best(weight_bytes);
+}
+
 rg_ranks *cli_ranks(void)
 {
     return started;

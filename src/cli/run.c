@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/votes.h"
 #include "cli/engine.h"
 #include "cli/filling.h"
 #include "cli/constraint.h"
@@ -53,6 +54,7 @@ typedef struct result {
     answer *answers;
     rg_usage usage;
     rg_stats stats; /* of the engine, which had this request alone */
+    int votes;      /* answers that agree with the one that is told; 0: nobody voted */
     rg_finish failure; /* why a sample ended, if that is a failure */
 } result;
 
@@ -76,15 +78,30 @@ static bool keep(answer *a, const rg_token *t)
     return ok;
 }
 
-/* Read a request to its end, streaming the text of sample 0. */
-static bool collect(const run_options *o, rg_request *r, result *out, rg_error *err)
+/* Wait for the next event of a request, which an interrupt cancels.  False: there is none. */
+static bool next_event(rg_engine *e, rg_request *r, rg_token *t)
 {
-    rg_token t;
-    bool stream = !o->args.common.json && o->n_samples == 1;
+    const double wait_s = 0.05; /* a scorer's engine may be what is waited for */
+    uint64_t seen = 0;
+    int got;
 
-    while (rg_next(r, &t)) {
+    while (!(got = rg_poll(r, t))) {
+        (void)rg_engine_wait(e, &seen, wait_s);
         if (cli_interrupted())
             rg_cancel(r);
+    }
+    if (cli_interrupted())
+        rg_cancel(r);
+    return got > 0;
+}
+
+/* Read a request to its end, streaming the text of sample 0. */
+static bool collect(const run_options *o, rg_engine *e, rg_request *r, result *out, rg_error *err)
+{
+    rg_token t;
+    bool stream = !o->args.common.json && o->n_samples == 1 && !o->searching.vote;
+
+    while (next_event(e, r, &t)) {
         if (!cli_finished(t.finish, NULL))
             out->failure = t.finish;
         if (!keep(&out->answers[t.sample], &t))
@@ -167,20 +184,28 @@ static void print_draft(cli_json *j, const result *r, const rg_info *info)
 /* True if answers are the best of several. */
 static bool is_chosen(const run_options *o)
 {
-    return o->searching.p.n_beams || o->searching.best_of > o->n_samples;
+    return o->searching.p.n_beams || o->searching.tree.simulations || o->searching.best_of > o->n_samples;
 }
 
 /* What a search held, and what it would have held without sharing. */
 static void print_search(cli_json *j, const run_options *o, const rg_usage *u)
 {
     cli_json_open(j, "search", '{');
-    cli_json_int(j, "beams", o->searching.p.n_beams);
-    cli_json_int(j, "steps", u->n_steps);
-    cli_json_u64(j, "blocks", u->beam_blocks);
-    cli_json_u64(j, "blocks_unshared", u->beam_blocks_unshared);
-    cli_json_u64(j, "blocks_copied", u->beam_blocks_copied);
-    cli_json_float(j, "saved", u->beam_blocks_unshared
-                                   ? 1 - (double)u->beam_blocks / (double)u->beam_blocks_unshared : 0);
+    if (o->searching.p.n_beams) {
+        cli_json_int(j, "beams", o->searching.p.n_beams);
+        cli_json_int(j, "steps", u->n_steps);
+    } else {
+        cli_json_int(j, "simulations", u->n_simulations);
+        cli_json_int(j, "nodes", u->n_nodes);
+        cli_json_int(j, "prompt_positions", u->search_positions);
+        cli_json_int(j, "cached_positions", u->search_positions - u->n_rows + u->n_steps - u->n_simulations);
+    }
+    cli_json_int(j, "rows", u->n_rows);
+    cli_json_u64(j, "blocks", u->search_blocks);
+    cli_json_u64(j, "blocks_unshared", u->search_blocks_unshared);
+    cli_json_u64(j, "blocks_copied", u->search_blocks_copied);
+    cli_json_float(j, "saved", u->search_blocks_unshared
+                                   ? 1 - (double)u->search_blocks / (double)u->search_blocks_unshared : 0);
     cli_json_close(j);
 }
 
@@ -225,13 +250,15 @@ static bool print_json(const run_options *o, const rg_params *p, const result *r
         }
         cli_json_close(j);
     }
+    if (r->votes)
+        cli_json_int(j, "votes", r->votes);
     cli_json_u64(j, "seed", p->sampling.seed);
     cli_json_float(j, "ttft_ms", 1e3 * r->usage.ttft_s);
     cli_json_float(j, "prefill_tok_s", prefill_rate(r));
     cli_json_float(j, "decode_tok_s", decode_rate(r));
     cli_json_int(j, "cached_tokens", r->usage.n_cached);
     print_draft(j, r, info);
-    if (o->searching.p.n_beams)
+    if (o->searching.p.n_beams || o->searching.tree.simulations)
         print_search(j, o, &r->usage);
     if (o->filling.p.trace)
         print_trace(j, request);
@@ -274,7 +301,9 @@ static void print_human(const run_options *o, const rg_engine *e, const rg_param
     for (int i = 0; o->n_samples > 1 && i < o->n_samples; i++)
         printf("%s--- %d (%s)\n%.*s\n", i ? "\n" : "", i, finish_name(r->answers[i].finish), (int)r->answers[i].text.n,
                r->answers[i].text.data ? r->answers[i].text.data : "");
-    if (o->n_samples == 1)
+    if (r->votes)
+        printf("%.*s\n", (int)r->answers[0].text.n, r->answers[0].text.data ? r->answers[0].text.data : "");
+    else if (o->n_samples == 1)
         putchar('\n');
     cli_flush(NULL);
     if (o->args.common.quiet)
@@ -290,6 +319,13 @@ static void print_human(const run_options *o, const rg_engine *e, const rg_param
             r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r),
             s.busy_s > 0 ? (double)s.bytes_read / s.busy_s / 1e9 : 0, 100 * share,
             (unsigned long long)p->sampling.seed);
+    if (o->searching.tree.simulations)
+        fprintf(stderr, "[score %.6g, %d simulations, %d nodes, %lld rows computed; %llu blocks of state, %llu without "
+                "sharing]\n", r->answers[0].score, r->usage.n_simulations, r->usage.n_nodes,
+                (long long)r->usage.n_rows, (unsigned long long)r->usage.search_blocks,
+                (unsigned long long)r->usage.search_blocks_unshared);
+    if (r->votes)
+        fprintf(stderr, "[%d of %d answers agree with it]\n", r->votes, p->n_samples);
     print_drafts(&r->usage, rg_engine_info(e).draft, &s);
 }
 
@@ -355,78 +391,6 @@ static answer *new_answers(int n)
     return a;
 }
 
-static bool print_found(const run_options *o, const rg_engine *e, const rg_mcts_result *found, rg_error *err)
-{
-    bool has_text = rg_engine_info(e).has_tokenizer;
-    size_t n = 0;
-    char *text = has_text ? rg_decode(e, found->ids, (size_t)found->n, true, &n, err) : NULL;
-    cli_json *j;
-
-    if (has_text && !text)
-        return false;
-    if (!o->args.common.json) {
-        printf("%.*s\n", (int)n, text ? text : "");
-        cli_flush(NULL);
-        if (!o->args.common.quiet)
-            fprintf(stderr, "[score %.6g, %d simulations, %d nodes; %llu blocks of state, %llu without sharing]\n",
-                    found->score, found->n_simulations, found->n_nodes, (unsigned long long)found->blocks,
-                    (unsigned long long)found->blocks_unshared);
-        rg_text_free(text);
-        return true;
-    }
-    j = cli_json_new();
-    cli_json_open(j, NULL, '{');
-    cli_json_open(j, "choices", '[');
-    cli_json_open(j, NULL, '{');
-    cli_json_open(j, "ids", '[');
-    for (int i = 0; i < found->n; i++)
-        cli_json_int(j, NULL, found->ids[i]);
-    cli_json_close(j);
-    if (has_text)
-        cli_json_string(j, "text", text, n);
-    else
-        cli_json_null(j, "text");
-    cli_json_text(j, "finish_reason", found->ended ? "stop" : "length");
-    cli_json_float(j, "score", found->score);
-    cli_json_close(j);
-    cli_json_close(j);
-    cli_json_open(j, "search", '{');
-    cli_json_int(j, "simulations", found->n_simulations);
-    cli_json_int(j, "nodes", found->n_nodes);
-    cli_json_u64(j, "prompt_positions", (uint64_t)found->n_prompt);
-    cli_json_u64(j, "cached_positions", (uint64_t)found->n_cached);
-    cli_json_u64(j, "blocks", found->blocks);
-    cli_json_u64(j, "blocks_unshared", found->blocks_unshared);
-    cli_json_close(j);
-    cli_json_close(j);
-    rg_text_free(text);
-    return cli_json_print(j) || rg_fail(err, RG_E_IO, "run: standard output cannot be written");
-}
-
-static bool is_interrupted(void *arg)
-{
-    (void)arg;
-    return cli_interrupted();
-}
-
-/* Monte Carlo tree search from the prompt of p. */
-static bool search_tree(const run_options *o, rg_engine *e, const rg_params *p, rg_error *err)
-{
-    rg_mcts_params m = { .request = *p, .simulations = o->searching.simulations, .width = o->searching.width,
-                         .span = o->searching.span, .explore = (double)o->searching.explore, .stop = is_interrupted };
-    rg_mcts_result found;
-    bool ok;
-
-    if (o->n_samples > 1 || p->n_stop || o->logprobs >= 0)
-        return rg_fail(err, RG_E_USAGE, "--search mcts finds one answer, by its ids: --n, --stop and --logprobs are "
-                       "not for it");
-    if (!rg_mcts_search(e, &m, &found, err))
-        return false;
-    ok = print_found(o, e, &found, err);
-    rg_mcts_result_fini(&found);
-    return ok;
-}
-
 /* The prompt leaves a reasoning open, which may have so many tokens before this text is forced.  *end is the caller's,
  * to be freed with rg_ids_free. */
 static bool set_budget(const run_options *o, const rg_engine *e, rg_thinking *to, int32_t **end, rg_error *err)
@@ -441,18 +405,63 @@ static bool set_budget(const run_options *o, const rg_engine *e, rg_thinking *to
     return n || rg_fail(err, RG_E_USAGE, "run: --thinking-end is empty");
 }
 
-static bool generate(run_options *o, rg_engine *e, rg_error *err)
+/* The prompt's text, for a scorer: what was given, or that of its ids. */
+static char *question(const run_options *o, const rg_engine *e, const rg_params *p, size_t *n, rg_error *err)
+{
+    const char *given = o->searching.query ? o->searching.query : o->prompt;
+
+    if (given) {
+        char *text = rg_strndup(given, *n = strlen(given));
+
+        if (!text)
+            rg_fail_memory(err, *n);
+        return text;
+    }
+    return rg_decode(e, p->prompt, (size_t)p->n_prompt, true, n, err);
+}
+
+/* Bring the answer on which most agree to the front; the others are forgotten. */
+static bool vote(run_options *o, result *r, rg_error *err)
+{
+    const int n = o->n_samples;
+    rg_string *text = rg_array((size_t)n, sizeof *text);
+    int32_t *votes = rg_array((size_t)n, sizeof *votes);
+    int best = 0;
+
+    if (text && votes) {
+        for (int i = 0; i < n; i++)
+            text[i] = rg_vote_text((rg_string){ r->answers[i].text.data, r->answers[i].text.n },
+                                   o->searching.vote_after);
+        rg_votes_count(text, n, votes);
+        for (int i = 0; i < n; i++)
+            best = votes[i] > votes[best] ? i : best;
+        r->votes = votes[best];
+        answer won = r->answers[best];
+        r->answers[best] = r->answers[0];
+        r->answers[0] = won;
+        o->n_samples = 1;
+    }
+    bool ok = text && votes;
+    rg_free(text);
+    rg_free(votes);
+    return ok || rg_fail_memory(err, (size_t)n * sizeof *text);
+}
+
+static bool generate(run_options *o, rg_engine *e, rg_engine *reranker, rg_error *err)
 {
     rg_info info = rg_engine_info(e);
     int32_t *ids = NULL, *end = NULL;
     size_t n_ids = 0;
-    result r = { .answers = new_answers(o->n_samples) };
+    const int n_answers = o->n_samples;
+    result r = { .answers = new_answers(n_answers) };
     rg_request *request = NULL;
+    rg_scorer scorer = { .reranker = reranker };
+    char *text = NULL;
     rg_grammar *grammar = NULL;
     bool ok = r.answers || rg_fail_memory(err, sizeof *r.answers);
 
     ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && cli_filling_finish(&o->filling, err) &&
-         cli_searching_finish(&o->searching, err) && cli_constraint_open(&o->constraint, e, &grammar, err) &&
+         cli_constraint_open(&o->constraint, e, &grammar, err) &&
          make_prompt(o, e, &ids, &n_ids, err);
     rg_params p = { .prompt = o->ids.given ? o->ids.item : ids,
                     .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
@@ -465,22 +474,20 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
                     .adapter = rg_engine_adapter(e, 0),
                     .grammar = grammar,
                     .beam = o->searching.p,
+                    .search = o->searching.tree,
                     .best_of = o->searching.best_of,
                     .stop_ids = o->searching.eos,
                     .n_stop_ids = o->searching.eos_text.n };
     ok = ok && set_budget(o, e, &p.thinking, &end, err);
     p.sampling.n_logprobs = o->logprobs;
     p.sampling.ignore_eos = o->ignore_eos || p.n_stop_ids;
-    if (ok && o->searching.search) {
-        ok = search_tree(o, e, &p, err);
-        rg_grammar_close(grammar);
-        rg_ids_free(ids);
-        rg_ids_free(end);
-        free_answers(r.answers, o->n_samples);
-        return ok;
+    if (ok && reranker) {
+        ok = (text = question(o, e, &p, &scorer.n_query, err)) != NULL;
+        scorer.query = text;
+        p.scorer = &scorer;
     }
     request = ok ? rg_submit(e, &p, err) : NULL;
-    ok = request && collect(o, request, &r, err);
+    ok = request && collect(o, e, request, &r, err) && (!o->searching.vote || vote(o, &r, err));
     r.stats = rg_engine_stats(e);
     if (ok && o->args.common.json)
         ok = print_json(o, &p, &r, &info, request) ||
@@ -491,7 +498,8 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     rg_grammar_close(grammar);
     rg_ids_free(ids);
     rg_ids_free(end);
-    free_answers(r.answers, o->n_samples);
+    rg_free(text);
+    free_answers(r.answers, n_answers);
     return ok;
 }
 
@@ -527,10 +535,17 @@ static int run(int argc, char **argv)
         return status;
     if ((o.prompt != NULL) + (o.file != NULL) + o.ids.given + (o.args.n_positional > 1) > 1)
         return cli_usage("run: only one of PROMPT, -p, -f and --ids can be the prompt");
+    if (!cli_searching_finish(&o.searching, &err))
+        return cli_fail(&err);
     cli_catch_interrupt();
     rg_engine *engine = cli_engine_open(&o.engine, &o.args, &err);
-    bool ok = engine && cli_engine_generates(&o.engine, engine, &err) && generate(&o, engine, &err);
+    rg_engine *reranker = NULL;
+    bool ok = engine && cli_engine_generates(&o.engine, engine, &err);
+    if (ok && o.searching.scorer)
+        ok = (reranker = cli_scorer_open(&o.searching, cli_engine_options(&o.engine, &o.args.common), &err)) != NULL;
+    ok = ok && generate(&o, engine, reranker, &err);
     rg_close(engine);
+    rg_close(reranker);
     cli_ints_fini(&o.ids);
     return ok ? EXIT_DONE : cli_fail(&err);
 }

@@ -13,6 +13,7 @@ typedef struct window {
     size_t at;         /* where it begins in the text, whose ids follow a BOS if the tokenizer adds one */
     int done, n, skip; /* rows before `skip` are context only */
     double *row_nll;   /* of the rows of one step */
+    uint64_t n_before; /* rows of the windows before it */
 } window;
 
 /* -log p of the id that follows; in double, so that the sum does not depend on how it was cut. */
@@ -22,6 +23,8 @@ static void score(void *arg, int i, float *logits)
     int vocab = w->s->tool->runner->vocab_size, next = w->done + i + 1;
     double max = -INFINITY, sum = 0;
 
+    if (w->s->row)
+        w->s->row(w->s->row_arg, w->n_before + (uint64_t)(w->done + i), logits, vocab);
     w->row_nll[i] = 0;
     if (next >= w->n || next < w->skip)
         return;
@@ -76,6 +79,7 @@ bool scoring_run(scoring *s, rg_error *err)
         w.at = at;
         w.skip = at && s->stride ? s->ctx - step : 1;
         ok = score_window(&w, err);
+        w.n_before += (uint64_t)w.n;
     }
     cli_progress(s->quiet ? s : NULL, "scoring", 1);
     rg_free(ids);

@@ -14,6 +14,10 @@ typedef struct scoring {
     const char *kv_type; /* of scoring_of; NULL: f32 */
     bool (*change)(void *arg, rg_model *m, rg_error *err); /* of scoring_of; NULL: none */
     void *change_arg;
+    /* Gets each row's logits before they are scored, i counting the rows of all windows, the last of each included; on
+     * any thread, several at once.  NULL: nobody. */
+    void (*row)(void *arg, uint64_t i, const float *logits, int vocab_size);
+    void *row_arg;
     double nll; /* sums, set by scoring_run */
     uint64_t n_scored;
 } scoring;

@@ -281,6 +281,9 @@ static void greet(const serve_options *o, const rg_server *s, const rg_engine *e
                (double)info.state_bytes / 1e9);
     printf("  state     %llu bytes a position, %llu a sequence besides (%s K/V)\n",
            (unsigned long long)info.position_bytes, (unsigned long long)info.sequence_bytes, info.kv_type);
+    if (info.attention_sparsity > 0)
+        printf("  lossy     attention leaves out blocks of 64 keys whose weights are all below %g\n",
+               info.attention_sparsity);
     printf("  Ctrl-C ends it\n");
 }
 
@@ -340,6 +343,7 @@ static void leave_places(const serve_options *o, const char *path, cli_places_le
     cli_leave_place(p, e->chat_template, false);
     cli_leave_place(p, e->sparsity, false);
     cli_leave_place(p, e->pack_cache, true);
+    cli_leave_place(p, e->prefix_cache, true);
     cli_leave_place(p, o->s.batch_dir, true);
     cli_leave_place(p, o->s.store_dir, true);
     cli_leave_place(p, cli_profile_folder, true);
@@ -357,8 +361,57 @@ static bool give_up_rights(const serve_options *o, const char *path, rg_error *e
     return (!o->user || cli_user_settle(err)) && (!o->sandbox || cli_sandbox_enter(&left, err));
 }
 
-static bool serve(serve_options *o, const char *path, rg_error *err)
+/* An option that ranks cannot do, or that says how the machine is used; NULL: there is none. */
+static const char *rules_out_ranks(const serve_options *o, const char *path)
 {
+    static const char *const drafts[] = { "none", "auto", "ngram", "suffix", "lookahead", "jacobi" };
+    const cli_engine *e = &o->engine;
+    const cli_common *c = &o->args.common;
+    bool draft = !e->draft;
+    char file[4096];
+
+    for (size_t i = 0; e->draft && i < RG_LEN(drafts); i++)
+        draft |= !strcmp(e->draft, drafts[i]);
+    snprintf(file, sizeof file, "%s/draft.json", path);
+    draft = draft && ((e->draft && strcmp(e->draft, "auto")) || access(file, F_OK));
+    return c->threads          ? "--threads"
+           : c->numa_copies    ? "--numa-copies"
+           : c->pin            ? "--pin"
+           : e->pack_cache     ? "--pack-cache"
+           : e->expert_memory  ? "--expert-memory"
+           : e->sparsity       ? "--sparsity"
+           : e->loras.n        ? "--lora"
+           : !draft            ? "a network that drafts"
+           : o->s.allow_updates ? "--allow-update-weights"
+           : o->sandbox        ? "--sandbox"
+           : o->user           ? "--user"
+                               : NULL;
+}
+
+/* One rank for each NUMA node, unless --ranks says how many. */
+static void choose_ranks(serve_options *o, const rg_library_model *found)
+{
+    cli_common *c = &o->args.common;
+    const int n = c->ranks || cli_ranks() ? 1 : cli_ranks_best(found->bytes);
+    const char *why_not = n > 1 ? rules_out_ranks(o, found->path) : NULL;
+
+    if (n == 1)
+        return;
+    if (!why_not)
+        c->ranks = n;
+    if (c->quiet)
+        return;
+    if (why_not)
+        fprintf(stderr, "[one process on %d NUMA nodes, because of %s]\n", n, why_not);
+    else
+        fprintf(stderr, "[%d ranks, one on each NUMA node, share the model; --ranks 1: one process]\n", n);
+}
+
+static bool serve(serve_options *o, const rg_library_model *found, rg_error *err)
+{
+    const char *path = found->path;
+
+    choose_ranks(o, found);
     const bool may = cli_ranks_start(&o->args.common, err); /* before there are threads */
     rg_server *s = may ? rg_server_open(&o->s, err) : NULL; /* from here on it answers, if only that it is loading */
     rg_engine *engine = s ? open_engine(o, s, path, err) : NULL;
@@ -614,7 +667,7 @@ static int run(int argc, char **argv)
     if (ok) {
         opening = true;
         catch_signals();
-        ok = o.models.folder ? serve_several(&o, &err) : serve(&o, found.path, &err);
+        ok = o.models.folder ? serve_several(&o, &err) : serve(&o, &found, &err);
     }
     free_texts(&o);
     return ok ? EXIT_DONE : cli_fail(&err);

@@ -182,11 +182,14 @@ static rg_stage *open_stage(const shrink_job *j, const rg_checkpoint *ckpt, rg_e
 
 /* ---- repair ------------------------------------------------------------------------------------------------------ */
 
-/* A folder beside DST that is made and removed again; nothing may be there, since all of it is removed. */
+/* A folder beside DST that is made and removed again; nothing may be there, since all of it is removed, but for what a
+ * run left that was stopped and is resumed. */
 static bool beside(const shrink_job *j, const char *end, char path[1100], rg_error *err)
 {
     if (snprintf(path, 1100, "%s.%s", j->args.positional[2], end) >= 1100)
         return rg_fail(err, RG_E_USAGE, "%s: the path is too long", j->args.positional[2]);
+    if (j->heal.resume && cli_heal_is_begun(j->args.positional[2]))
+        cli_heal_remove(path);
     if (rg_path_look(path) != RG_PATH_NONE)
         return rg_fail(err, RG_E_USAGE, "%s: it is there already, and this run would make and remove it: move it away",
                        path);
@@ -210,7 +213,6 @@ static bool control(shrink_job *j, rg_error *err)
 static bool repair(shrink_job *j, rg_error *err)
 {
     const char *to = j->args.positional[2];
-
     char path[1100];
 
     if (!j->heal.text)
@@ -482,6 +484,8 @@ static bool whole(shrink_job *j, rg_error *err)
         return false;
     rg_checkpoint *ckpt = rg_checkpoint_open(j->path, RG_CKPT_DEFAULT, err);
     bool ok = ckpt && read_text(j, ckpt, err) && whole_method_of(j)->run(j, ckpt, &bytes, err);
+    if (ok)
+        cli_heal_forget(j->args.positional[2]);
     rg_checkpoint_close(ckpt);
     j->seconds = rg_seconds(began, rg_now_ns());
     if (ok && rg_path_look(j->args.positional[2]) == RG_PATH_DIR) {
@@ -510,6 +514,8 @@ static bool set_options(shrink_job *j, rg_error *err)
                                 .stop = cli_interrupted };
     if (!one && !j->o.method)
         return false;
+    if ((j->heal.resume || j->heal.save) && !on_grid && !j->heal.text)
+        return rg_fail(err, RG_E_USAGE, "shrink: --resume and --save go with --heal and with qat");
     if (j->heal.text && !(one && one->heals))
         return rg_fail(err, RG_E_USAGE, "shrink: --heal goes with prune, qat, gqa, mla, cla and window, not %.20s",
                        j->args.positional[0]);

@@ -145,6 +145,32 @@ bool speed_decode(speed *s, int batch, int context, int n, double *seconds, doub
     return ok;
 }
 
+bool speed_after(speed *s, const int32_t *ids, int n_prompt, int n, double *step_s, rg_error *err)
+{
+    const int most = s->tool->max_rows < SPEED_ROWS ? s->tool->max_rows : SPEED_ROWS;
+    double *steps = rg_array((size_t)n, sizeof *steps), one;
+    rg_seq *q = steps ? rg_seq_new(s->tool->states, n_prompt + n, 0, err) : NULL;
+    bool ok = q || (!steps && rg_fail_memory(err, (size_t)n * sizeof *steps));
+
+    if (ok)
+        q->rope = rg_config_rope(&s->tool->model->config, n_prompt + n);
+    for (int done = 0, rows; ok && done < n_prompt; done += rows) {
+        rows = n_prompt - done < most ? n_prompt - done : most;
+        s->spans[0] = (tool_span){ .seq = q, .ids = ids + done, .n = rows };
+        ok = step(s, 1, -1, &one, err);
+    }
+    for (int i = 0; ok && i < n; i++) {
+        s->spans[0] = (tool_span){ .seq = q, .ids = ids + n_prompt + i, .n = 1 };
+        ok = step(s, 1, 0, &steps[i], err);
+    }
+    if (ok)
+        *step_s = rg_quantile(steps, n, 0.5);
+    if (q)
+        rg_seq_free(s->tool->states, q);
+    rg_free(steps);
+    return ok;
+}
+
 bool speed_takes(const speed *s, const rg_step_shape *shape)
 {
     return (int64_t)shape->n_seqs * shape->n_rows <= s->tool->max_rows &&

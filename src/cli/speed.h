@@ -24,6 +24,9 @@ void speed_fini(speed *s);
 bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err);
 /* n steps of batch streams after context: seconds in all, and of the usual step (its place may be NULL). */
 bool speed_decode(speed *s, int batch, int context, int n, double *seconds, double *step_s, rg_error *err);
+/* n steps of one stream after a prompt, both of ids [n_prompt + n], whose state is computed: seconds of the usual step.
+ * Where what a step reads depends on values (attention sparsity), a context that was not computed says nothing. */
+bool speed_after(speed *s, const int32_t *ids, int n_prompt, int n, double *step_s, rg_error *err);
 /* True if a step has room for its rows and logits. */
 bool speed_takes(const speed *s, const rg_step_shape *shape);
 /* One evaluation of a diffusion model, after one that warms up: rows at the end of sequences of shape->n_seq positions,

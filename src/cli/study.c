@@ -5,10 +5,12 @@
 #include <string.h>
 
 extern const cli_command cli_study;
-extern const study study_diffusion, study_family, study_kbit, study_kv, study_recall, study_sparsity;
+extern const study study_diffusion, study_family, study_kbit, study_kv, study_recall, study_salient, study_search,
+    study_shortcuts, study_sparsity;
 
 static const study *const studies[] = { &study_diffusion, &study_family, &study_kbit,
-                                       &study_kv,        &study_recall, &study_sparsity };
+                                       &study_kv,        &study_recall, &study_salient,
+                                       &study_search,    &study_shortcuts, &study_sparsity };
 
 static const char *short_name(const study *s)
 {
@@ -32,7 +34,8 @@ static int run(int argc, char **argv)
 }
 
 /* As in studies. */
-static const char *const words[] = { "diffusion", "family", "kbit", "kv", "recall", "sparsity", NULL };
+static const char *const words[] = { "diffusion", "family", "kbit",      "kv",       "recall",
+                                    "salient",   "search", "shortcuts", "sparsity", NULL };
 
 const cli_command cli_study = {
     .name = "study", .arguments = "NAME MODEL...", .summary = "measure several models side by side", .run = run,

@@ -74,6 +74,9 @@ typedef struct study {
     /* What all rows together say, after the table, or, out not NULL, as members of the JSON; NULL: nothing. */
     void (*conclude)(const study_run *run, cli_json *out);
     void (*close)(void); /* what measure kept open; NULL: nothing */
+    /* Another study of the same name, whose table is a different one: with this option, which both have.  NULL: none */
+    const char *other_option;
+    const struct study *other;
 } study;
 
 /* The command of a study: its exit status. */
@@ -103,6 +106,14 @@ const char *study_text(const study_run *run);
 bool study_text_key(const study_run *run, bool calibrated, char key[STUDY_TEXT_KEY], rg_error *err);
 /* The ids of c's texts by the tokenizer of the model at a path.  True, and none: it has no tokenizer. */
 bool study_read_ids(const char *path, calibration *c, rg_error *err);
+/* Prompts of a study: n of n_ids each. */
+typedef struct study_prompt_shape {
+    int32_t n, n_ids, vocab_size;
+    uint64_t seed; /* of those that are drawn */
+} study_prompt_shape;
+
+/* Beginnings of stretches of study_text, or drawn ids where the model at the path has no tokenizer; out [n][n_ids]. */
+bool study_prompts(const study_run *run, const char *path, const study_prompt_shape *z, int32_t *out, rg_error *err);
 /* Perplexity of study_text for a model, by exact arithmetic.  s: what is done to the model, and the type of its K/V.
  * NAN, and no error: the model has no tokenizer, so there is no text for it. */
 bool study_perplexity(const study_run *run, const study_model *m, scoring *s, double *ppl, rg_error *err);

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "cli/study.h"
 
 extern const study study_diffusion;
@@ -141,25 +140,6 @@ static void close_model(void)
     memset(&at, 0, sizeof at);
 }
 
-/* Beginnings of stretches of the text, or drawn ids where the model has no tokenizer. */
-static bool make_prompts(const study_run *run, const char *path, int32_t vocab_size, rg_error *err)
-{
-    calibration text = { .file = study_text(run), .ctx = n_prompt, .score = study_text(run), .n_samples = 1 };
-    const size_t n = (size_t)n_prompts * (size_t)n_prompt;
-    rg_rng rng = { .seed = seed };
-    bool ok = study_read_ids(path, &text, err);
-
-    for (size_t i = 0; ok && i < n; i++) {
-        const size_t stretch = text.rest ? text.n_rest / (size_t)n_prompts : 0;
-        const size_t k = i / (size_t)n_prompt * stretch + i % (size_t)n_prompt;
-
-        at.prompts[i] =
-            text.rest && k < text.n_rest ? text.rest[k] : 1 + (int32_t)rg_rng_below(&rng, (uint32_t)vocab_size / 2);
-    }
-    calibration_fini(&text);
-    return ok;
-}
-
 static bool run_one(int i, const rg_diffusion_params *d, study_value *v, double *s, rg_error *err)
 {
     rg_params p = { .prompt = at.prompts + (size_t)i * (size_t)n_prompt,
@@ -238,7 +218,7 @@ static bool open_model(const study_run *run, const study_model *m, rg_error *err
     const rg_info info = rg_engine_info(at.engine);
     if (!info.is_diffusion)
         return rg_fail(err, RG_E_USAGE, "study diffusion: %s is not a diffusion model", m->given);
-    if (!make_prompts(run, path, info.vocab_size, err))
+    if (!study_prompts(run, path, &(study_prompt_shape){ n_prompts, n_prompt, info.vocab_size, seed }, at.prompts, err))
         return false;
     const rg_diffusion_params d = one_each();
     if (!run_all(&d, v, err))

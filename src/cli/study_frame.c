@@ -440,6 +440,7 @@ static void gather_options(study_frame *f)
 {
     const cli_option of_text[] = {
         { "--perplexity", CLI_STRING, &f->run.text, "FILE", f->what->text },
+        { "--text", CLI_STRING, &f->run.text, "FILE", "the same" },
         { "--ctx", CLI_INT, &f->run.ctx, "N", "ids of a window (default 512)", 2, 1 << 20 },
     };
     const cli_option of_all[] = {
@@ -464,6 +465,9 @@ int study_main(const study *what, int argc, char **argv)
     static study_frame f;
     rg_error err = { 0 };
 
+    for (int i = 1; what->other && i < argc; i++)
+        if (!strcmp(argv[i], what->other_option))
+            return study_main(what->other, argc, argv);
     f = (study_frame){ .what = what, .run = { .common = &f.args.common, .ctx = 512, .frame = &f } };
     gather_options(&f);
     int status = cli_parse(&f.args, &what->command, f.options, argc, argv);

@@ -73,7 +73,7 @@ static bool change(void *row, rg_model *m, rg_error *err)
 
     if (strcmp(v[CODES].text, stored) != 0)
         return rg_code_kind_by_name(v[CODES].text, &coding.kind) && rg_coding_init(&coding, err) &&
-               rg_round_model(m, &coding, &v[TOTAL_BITS].number, err);
+               rg_round_model(m, &coding, NULL, &v[TOTAL_BITS].number, err);
     v[TOTAL_BITS].number = rg_stored_bits(m);
     return true;
 }

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "cli/study.h"
 
 static const char *calibration_text(void)
@@ -81,6 +82,24 @@ bool study_perplexity(const study_run *run, const study_model *m, scoring *s, do
     s->ctx = run->ctx;
     s->quiet = true;
     ok = ok && (!text.rest || scoring_of(path, &quiet, s, ppl, err));
+    calibration_fini(&text);
+    return ok;
+}
+
+bool study_prompts(const study_run *run, const char *path, const study_prompt_shape *z, int32_t *out, rg_error *err)
+{
+    calibration text = { .file = study_text(run), .ctx = z->n_ids, .score = study_text(run), .n_samples = 1 };
+    const size_t n = (size_t)z->n * (size_t)z->n_ids;
+    rg_rng rng = { .seed = z->seed };
+    bool ok = study_read_ids(path, &text, err);
+
+    for (size_t i = 0; ok && i < n; i++) {
+        const size_t stretch = text.rest ? text.n_rest / (size_t)z->n : 0;
+        const size_t k = i / (size_t)z->n_ids * stretch + i % (size_t)z->n_ids;
+
+        out[i] = text.rest && k < text.n_rest ? text.rest[k]
+                                              : 1 + (int32_t)rg_rng_below(&rng, (uint32_t)z->vocab_size / 2);
+    }
     calibration_fini(&text);
     return ok;
 }

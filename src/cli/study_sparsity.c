@@ -8,7 +8,7 @@
 #include "cli/study.h"
 #include "shrink/sparsity.h"
 
-extern const study study_sparsity;
+extern const study study_sparsity, study_softmax;
 
 enum { STEPS = 32, CONTEXT = 16 };
 enum { MODEL, PERCENT, ALLOCATION, TEXT, SAMPLES, CTX, REALIZED, PPL, TOKENS_S, N_COLUMNS };
@@ -37,10 +37,13 @@ static const rg_lines_page page = {
 static const char *const allocations[] = { "uniform", "greedy" };
 static cli_ints percents;
 static int32_t n_samples = 16;
+static bool softmax; /* never set: then it is the other study */
 
 static const cli_option options[] = {
     { "--percent", CLI_INTS, &percents, "0,25,...", "shares of activations (default 0,25,40,50,65)" },
     { "--samples", CLI_INT, &n_samples, "N", "windows of calibration text (default 16)", 1, 1 << 20 },
+    { "--softmax", CLI_FLAG, &softmax, NULL,
+      "instead: the share of small weights of attention (see `ridge study sparsity --softmax --help`)" },
     { NULL },
 };
 
@@ -171,4 +174,6 @@ const study study_sparsity = {
     .plan = plan,
     .measure = measure,
     .draw = draw,
+    .other_option = "--softmax",
+    .other = &study_softmax,
 };

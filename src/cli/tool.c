@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "engine/numeric.h"
+#include "model/self.h"
 
 /* True if it is opened for evaluations of a diffusion model. */
 static bool fills(const tool *t, const tool_options *o)
@@ -32,6 +33,7 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
                             .n_threads = t->n_threads,
                             .exact = t->exact,
                             .llm_int8 = t->llm_int8,
+                            .attention_sparsity = o->attention_sparsity,
                             .max_rows = t->max_rows,
                             .max_logits = most_logits(t, o),
                             .max_seqs = o->max_seqs,
@@ -74,6 +76,18 @@ static bool open_model(tool *t, const tool_options *o, rg_error *err)
     return t->model;
 }
 
+static bool take_self(tool *t, const tool_options *o, rg_error *err)
+{
+    int n = 0;
+    const rg_self_method *method = o->self ? rg_self_find(o->self, &n, err) : NULL;
+
+    if (!method)
+        return !o->self;
+    t->whole = t->model;
+    t->model = rg_self_open(t->whole, method, n, 0, t->n_threads, err);
+    return t->model;
+}
+
 int tool_rows_for(const rg_config *c, int max_rows)
 {
     int most = (16 << 20) / c->vocab_size;
@@ -102,7 +116,7 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     t->ckpt = rg_checkpoint_open(path, o->random ? RG_CKPT_NO_WEIGHTS : RG_CKPT_DEFAULT, err);
     if (!t->ckpt)
         return false;
-    if (!open_model(t, o, err))
+    if (!open_model(t, o, err) || !take_self(t, o, err))
         return false;
     if (!rg_config_has_logits(&t->model->config) && !o->whole)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: an encoder, or a model without a head, has no logits", path);
@@ -135,6 +149,7 @@ void tool_close(tool *t)
     rg_model_runner_free(t->runner);
     rg_tokenizer_close(t->tokenizer);
     rg_model_close(t->model);
+    rg_model_close(t->whole);
     rg_checkpoint_close(t->ckpt);
 }
 

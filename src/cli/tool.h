@@ -11,6 +11,7 @@
 typedef struct tool {
     rg_checkpoint *ckpt;
     rg_model *model;
+    rg_model *whole;         /* of whose weights `model` is a smaller self (tool_options.self); NULL: it is its own */
     rg_tokenizer *tokenizer; /* NULL: none */
     rg_runner *runner;
     rg_states *states;
@@ -26,6 +27,8 @@ typedef struct tool_options {
     const char *kv_type, *pack_cache;
     const char *sparsity;           /* as --sparsity has it; NULL: none, or */
     const rg_sparsity *thresholds;  /* these, borrowed */
+    float attention_sparsity;       /* as rg_runner_options has it */
+    const char *self;               /* "METHOD[:N]" (model/self.h): the model's smaller self; NULL: the model */
     const rg_adapter_source *adapter; /* which all sequences may have; NULL: none */
     size_t expert_memory;
     int max_rows, max_seqs, max_seq_len;

@@ -153,14 +153,17 @@ static bool make_network(job *j, rg_error *err)
         return true;
     if (!open_network(j, err))
         return false;
-    j->drafting =
-        rg_drafting_new(j->t.masters, j->mtp ? j->t.ckpt : j->drafter,
-                        &(rg_drafting_options){ .kind = kind,
-                                                .n_steps = j->n_steps,
-                                                .weight = (double)j->head_weight,
-                                                .noise = (double)j->noise,
-                                                .seed = j->t.s.seed },
-                        j->t.backend, &(rg_passes_options){ .n_threads = j->t.n_threads, .pool = j->t.pool }, err);
+    j->drafting = rg_drafting_new(j->t.masters, j->mtp ? j->t.ckpt : j->drafter,
+                                  &(rg_drafting_options){ .kind = kind,
+                                                          .n_steps = j->n_steps,
+                                                          .weight = (double)j->head_weight,
+                                                          .noise = (double)j->noise,
+                                                          .seed = j->t.s.seed },
+                                  j->t.backend,
+                                  &(rg_passes_options){ .n_threads = j->t.n_threads,
+                                                        .pool = j->t.pool,
+                                                        .bf16 = j->t.s.precision == RG_PRECISION_BF16 },
+                                  err);
     j->t.trained = j->drafting ? rg_drafting_masters(j->drafting) : NULL;
     return j->drafting;
 }

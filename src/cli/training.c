@@ -87,6 +87,9 @@ bool cli_train_settings_take(const cli_train_settings *v, const cli_args *args, 
     if (v->schedule && !rg_rate_shape_by_name(v->schedule, &s->schedule))
         return rg_fail(err, RG_E_USAGE, "%s: --schedule '%.20s' is not one of cosine, linear, constant, wsd",
                        args->command->name, v->schedule);
+    if (v->precision && !rg_precision_by_name(v->precision, &s->precision))
+        return rg_fail(err, RG_E_USAGE, "%s: --precision '%.20s' is not one of f32, bf16", args->command->name,
+                       v->precision);
     return take_betas(v, args, s, err) && rg_train_settings_check(s, err);
 }
 

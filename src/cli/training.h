@@ -10,7 +10,7 @@
 /* ---- settings ---- */
 
 typedef struct cli_train_settings {
-    const char *file, *schedule;
+    const char *file, *schedule, *precision;
     cli_strings beta;
     int32_t steps, accumulate, batch, length, warmup;
     float lr, floor, decay, clip, eps, init_std;
@@ -30,6 +30,7 @@ typedef struct cli_train_settings {
     { "--warmup", CLI_INT, &(v).warmup, "N", "steps in which it rises (default: 50)", 0, 1e9, &(v).g_warmup },         \
     { "--floor", CLI_FLOAT, &(v).floor, "SHARE", "of it that is left at the end (default: 0.1)", 0, 1, &(v).g_floor }, \
     { "--schedule", CLI_STRING, &(v).schedule, "NAME", "how it falls: cosine (default), linear, constant, wsd" },      \
+    { "--precision", CLI_STRING, &(v).precision, "NAME", "of products: f32 (the default), or bf16 with sums in f32" }, \
     { "--weight-decay", CLI_FLOAT, &(v).decay, "X", "of matrices (default: 0.1)", 0, 100, &(v).g_decay },              \
     { "--beta", CLI_STRINGS, &(v).beta, "A,B", "of AdamW's moments (default: 0.9,0.95)" },                             \
     { "--eps", CLI_FLOAT, &(v).eps, "X", "of AdamW (default: 1e-8)", 0, 1, &(v).g_eps },                               \

@@ -327,33 +327,32 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
     return drawn;
 }
 
-void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, rg_beams *b, float *logits)
+int32_t rg_draw_list(rg_sample_scratch *s, int thread, rg_request *r, int i, const rg_draw_listing *l, float *logits)
 {
     const rg_sampling *sampling = &r->params.sampling;
     bool may_end;
     rg_sample_place place = place_of(r, i, NULL, 0, &may_end);
-    int32_t n_eos = sampling->ignore_eos ? 0 : r->texts.n_eos;
-    rg_beam *beam = &b->beam[i];
+    int32_t n_eos = sampling->ignore_eos ? 0 : r->texts.n_eos, n = 0;
     thread_scratch *own = &s->of[thread];
 
-    beam->n_listed = 0;
     if (!rg_all_finite(logits, s->vocab_size)) {
         atomic_store(&r->not_finite, true);
-        return;
+        return 0;
     }
-    if (b->n_tops)
-        (void)rg_logprobs(own->sampler, logits, 0, b->n_tops, b->listed_tops + (size_t)i * (size_t)b->n_tops);
+    if (l->n_tops)
+        (void)rg_logprobs(own->sampler, logits, 0, l->n_tops, l->tops);
     rg_log_softmax(own->sampler, logits);
-    if (b->listed_raw)
+    if (l->raw)
         memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
     if (mask(own, &(rg_draw_place){ .request = r, .sample = i }, logits, s->vocab_size, n_eos, may_end))
-        return; /* the grammar has lost its way: nothing can follow */
+        return 0; /* the grammar has lost its way: nothing can follow */
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
     if (rg_sample_penalize(own->sampler, logits, sampling, &place))
-        beam->n_listed = rg_best_logprobs(own->sampler, logits, b->room, b->listed + (size_t)i * (size_t)b->room);
-    for (size_t k = (size_t)i * (size_t)b->room, n = k + (size_t)beam->n_listed; b->listed_raw && k < n; k++)
-        b->listed_raw[k] = own->raw[b->listed[k].id];
+        n = rg_best_logprobs(own->sampler, logits, l->room < s->vocab_size ? l->room : s->vocab_size, l->listed);
+    for (int32_t k = 0; l->raw && k < n; k++)
+        l->raw[k] = own->raw[l->listed[k].id];
+    return n;
 }
 
 int32_t rg_draw_best(rg_sample_scratch *s, int thread, const rg_draw_place *at, bool own_noise, float *logits,

@@ -6,7 +6,6 @@
 #ifndef RG_ENGINE_DRAW_H
 #define RG_ENGINE_DRAW_H
 
-#include "engine/beam.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/verify.h"
@@ -66,9 +65,18 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
 /* Mirostat's bound after an id that is taken there, by the logits that rg_draw left, under the bound mu. */
 float rg_draw_next_mu(const rg_sample_scratch *s, const rg_request *r, float mu, const float *logits, int32_t id);
 
-/* List the candidates for the next id of beam i of a request, by the logits of its last row, which are overwritten.
- * Logits that are not all numbers end the request. */
-void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, rg_beams *b, float *logits);
+/* Where the candidates for the next id of a search go. */
+typedef struct rg_draw_listing {
+    rg_top *listed; /* [room] ids and their log-probabilities by the rules up to the biases, best first */
+    int32_t room;
+    float *raw;     /* [room] the same before the rules; NULL: not wanted */
+    rg_top *tops;   /* [n_tops] the likeliest ids before the rules */
+    int32_t n_tops;
+} rg_draw_listing;
+
+/* List the candidates for the next id of sample i of a request, by the logits of its last row, which are overwritten;
+ * their number, 0 where nothing can follow.  Logits that are not all numbers end the request. */
+int32_t rg_draw_list(rg_sample_scratch *s, int thread, rg_request *r, int i, const rg_draw_listing *l, float *logits);
 
 /* For a drafter: the k ids that would most likely be drawn there if these were the logits (rg_sample_best), which may
  * be -INFINITY where the drafter knows no id; their number, 0 where a logit is NaN or +INFINITY.  own_noise: whatever

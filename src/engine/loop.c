@@ -46,6 +46,7 @@ static bool make_member(rg_loop *l, rg_runner *runner, rg_error *err)
                                                                    .vocab_size = runner->vocab_size,
                                                                    .max_seq_len = o->max_seq_len,
                                                                    .use_prefixes = o->use_prefixes,
+                                                                   .durable = o->durable,
                                                                    .trees = o->drafter,
                                                                    .judge = rg_loop_fixes_drafts(o) }, err);
 }
@@ -93,6 +94,19 @@ static double expected_ids_s(const rg_loop *l)
     return s > 0 ? share * l->options.max_rows / s : 0;
 }
 
+/* Called by the thread that reads files of prefixes. */
+static void has_arrived(void *arg)
+{
+    rg_loop *l = arg;
+    rg_host *host;
+
+    pthread_mutex_lock(&l->lock);
+    host = l->host;
+    pthread_mutex_unlock(&l->lock);
+    if (host)
+        rg_host_wake(host);
+}
+
 rg_loop *rg_loop_new(rg_runner *runner, const rg_loop_options *options, rg_error *err)
 {
     rg_loop *l;
@@ -104,6 +118,7 @@ rg_loop *rg_loop_new(rg_runner *runner, const rg_loop_options *options, rg_error
         return rg_fail_memory(err, sizeof *l), NULL;
     l->options = *options;
     l->inbox_end = &l->inbox;
+    l->restoring_end = &l->restoring;
     rg_step_time_init(&l->time, &runner->facts, &options->roofs);
     rg_admission_init(&l->admission, &(rg_admission_limits){ .max_waiting = options->max_waiting,
                                                              .max_wait_s = options->max_wait_s,
@@ -119,6 +134,8 @@ rg_loop *rg_loop_new(rg_runner *runner, const rg_loop_options *options, rg_error
     l->scheduler = rg_scheduler_new(l->member.states, &l->admission, &l->time, &l->options, err);
     if (!l->scheduler || !make_arrays(l, err))
         goto fail;
+    if (options->durable)
+        rg_durable_on_ready(options->durable, has_arrived, l);
     return l;
 
 fail:
@@ -128,11 +145,68 @@ fail:
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
 
-/* What was submitted joins the queue. */
+/* True if the request joins the queue now, whatever files have of its prefix. */
+static bool joins(rg_loop *l, rg_request *r)
+{
+    rg_restoring now;
+
+    if (l->closing || atomic_load_explicit(&r->cancelled, memory_order_relaxed)) {
+        if (r->turn.is_restoring)
+            rg_states_forsake(l->member.states, r);
+        return true;
+    }
+    if (r->turn.is_restored || r->turn.is_restoring)
+        return r->turn.is_restored;
+    now = rg_scheduler_restore(l->scheduler, r);
+    r->turn.is_restoring = now == RG_RESTORE_BEGUN;
+    return now == RG_RESTORE_NOTHING;
+}
+
+/* Requests whose prefix has come from files join the queue, and those that have none there. */
+static void join_restored(rg_loop *l)
+{
+    rg_request **at = &l->restoring, *r;
+
+    while ((r = rg_states_restored(l->member.states)))
+        r->turn.is_restored = true;
+    while ((r = *at)) {
+        if (!joins(l, r)) {
+            at = &r->turn.next;
+            continue;
+        }
+        *at = r->turn.next;
+        r->turn.next = NULL;
+        l->n_restoring--;
+        l->n_restoring_ids -= r->params.n_prompt;
+        rg_scheduler_add(l->scheduler, r);
+    }
+    l->restoring_end = at;
+}
+
+/* Requests that were held go on. */
+static void take_returned(rg_loop *l)
+{
+    rg_request *r, *next;
+
+    pthread_mutex_lock(&l->lock);
+    r = l->returned;
+    l->returned = NULL;
+    pthread_mutex_unlock(&l->lock);
+    for (; r; r = next) {
+        next = r->turn.next;
+        r->turn.next = NULL;
+        rg_scheduler_return(l->scheduler, r);
+    }
+}
+
+/* What was submitted joins the queue, or those that wait for files. */
 static void admit(rg_loop *l)
 {
     rg_request *r, *next;
 
+    take_returned(l);
+    if (l->restoring)
+        join_restored(l);
     pthread_mutex_lock(&l->lock);
     if (l->change && !l->closing) { /* they wait until it is made */
         pthread_mutex_unlock(&l->lock);
@@ -146,11 +220,18 @@ static void admit(rg_loop *l)
     l->n_inbox = 0;
     l->n_inbox_ids = 0;
     pthread_mutex_unlock(&l->lock);
-    for (; r; r = next) {
+    for (; r && !l->options.durable; r = next) {
         next = r->turn.next;
         r->turn.next = NULL;
         rg_scheduler_add(l->scheduler, r);
     }
+    for (*l->restoring_end = r; r; r = r->turn.next) {
+        l->restoring_end = &r->turn.next;
+        l->n_restoring++;
+        l->n_restoring_ids += r->params.n_prompt;
+    }
+    if (l->restoring)
+        join_restored(l);
 }
 
 static void publish_drafts(rg_stats *t, const rg_draft_counts *c)
@@ -171,8 +252,8 @@ static void publish(rg_loop *l, bool stepped)
     rg_stats *t = &l->stats;
 
     pthread_mutex_lock(&l->lock);
-    l->n_waiting = rg_scheduler_n_waiting(s);
-    l->n_waiting_ids = rg_scheduler_n_waiting_ids(s);
+    l->n_waiting = rg_scheduler_n_waiting(s) + l->n_restoring;
+    l->n_waiting_ids = rg_scheduler_n_waiting_ids(s) + l->n_restoring_ids;
     t->n_preempted = rg_scheduler_n_preempted(s);
     t->n_swapped = rg_scheduler_n_swapped(s);
     t->n_recomputed = rg_scheduler_n_recomputed(s);
@@ -289,7 +370,8 @@ void rg_loop_check_wanted(rg_loop *l)
         l->check_wanted = false;
         pthread_cond_broadcast(&l->stepped);
     }
-    bool change = l->change && !rg_scheduler_n_running(l->scheduler) && !rg_scheduler_n_waiting(l->scheduler);
+    bool change = l->change && !rg_scheduler_n_running(l->scheduler) && !rg_scheduler_n_waiting(l->scheduler) &&
+                  !rg_scheduler_n_held(l->scheduler) && !l->restoring;
     l->changing = change;
     pthread_mutex_unlock(&l->lock);
     if (change)
@@ -315,6 +397,8 @@ void rg_loop_free(rg_loop *l)
 {
     if (!l)
         return;
+    if (l->options.durable)
+        rg_durable_on_ready(l->options.durable, NULL, NULL);
     if (l->host)
         rg_host_remove(l->host, l);
     else if (l->lock_made && l->stepped_made)

@@ -18,6 +18,9 @@ void rg_loop_free(rg_loop *l); /* leaves its host; what runs ends as cancelled; 
 /* Any thread.  On success the loop holds a reference; on failure nothing happened. */
 bool rg_loop_submit(rg_loop *l, rg_request *r, rg_error *err);
 
+/* The reader of a request, once it has given values or closes it: if it was held (rg_request.is_held), it goes on. */
+void rg_loop_return(rg_loop *l, rg_request *r);
+
 /* One step of a network: the model's, or of one that drafts for it.  False: nothing to do.  Without a host. */
 bool rg_loop_step(rg_loop *l);
 /* Asserts that requests, sequences, pools and index agree.  Between two turns. */

@@ -36,6 +36,7 @@ bool rg_loop_submit(rg_loop *l, rg_request *r, rg_error *err)
         who = rg_request_applicant(r);
         rg_admission_join(&l->admission, &who);
         r->id = ++l->last_id;
+        r->loop = l;
         atomic_store(&r->counts.submitted_ns, rg_now_ns());
         if (r->params.deadline_s > 0)
             r->who.deadline_ns =
@@ -52,6 +53,21 @@ bool rg_loop_submit(rg_loop *l, rg_request *r, rg_error *err)
     if (host)
         rg_host_wake(host);
     return ok;
+}
+
+void rg_loop_return(rg_loop *l, rg_request *r)
+{
+    rg_host *host;
+
+    if (!atomic_exchange(&r->is_held, false))
+        return;
+    pthread_mutex_lock(&l->lock);
+    r->turn.next = l->returned;
+    l->returned = r;
+    host = l->host;
+    pthread_mutex_unlock(&l->lock);
+    if (host)
+        rg_host_wake(host);
 }
 
 /* A wait on `stepped` until a time; false: it is over. */

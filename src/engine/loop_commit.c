@@ -25,6 +25,9 @@ void rg_loop_commit(rg_loop *l)
         if (!r->no_weights && r->work->commit(s, i))
             end_sample(l, i);
     }
+    for (int i = 0; i < s->n_plan; i++)
+        if (rg_work_request(s, i)->work->settle)
+            rg_work_request(s, i)->work->settle(rg_work_request(s, i));
     rg_speculation_give_features(l->speculation);
 }
 

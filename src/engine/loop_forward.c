@@ -49,6 +49,7 @@ static void note_step(rg_loop *l, double took_s, double limit_s)
     for (int i = 0; i < l->step.n_plan; i++) {
         rg_request *r = l->step.plan[i].request;
 
+        atomic_fetch_add_explicit(&r->counts.n_rows, l->member.rows.spans[i].n_rows, memory_order_relaxed);
         if (r->counts.last_step == l->stats.n_steps)
             continue;
         r->counts.last_step = l->stats.n_steps;

@@ -34,11 +34,17 @@ struct rg_loop {
     int32_t (*budget)(void *arg);
     void *budget_arg;
 
+    /* Requests whose prefix may be in files (restore.h), by arrival: they join the queue when it is there. */
+    rg_request *restoring, **restoring_end; /* linked by next */
+    int32_t n_restoring;
+    int64_t n_restoring_ids;
+
     /* Under the lock. */
     pthread_mutex_t lock;
     pthread_cond_t stepped; /* a step was committed, or requests left */
     bool lock_made, stepped_made;
     rg_request *inbox, **inbox_end; /* linked by next */
+    rg_request *returned;           /* likewise: requests that were held, and go on */
     int32_t n_inbox, n_waiting;     /* submitted and not admitted; waiting as of the last step */
     int64_t n_inbox_ids, n_waiting_ids; /* of their prompts */
     uint64_t last_id, n_commits;    /* n_commits: what rg_loop_wait counts */

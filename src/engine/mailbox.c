@@ -237,19 +237,24 @@ int rg_request_poll(rg_request *r, rg_token *out)
     return 1;
 }
 
-bool rg_request_wait(rg_request *r, rg_token *out)
+static bool wants_values(rg_request *r)
+{
+    return r->is_valued && r->work->to_value(r) > 0;
+}
+
+int rg_request_wait(rg_request *r, rg_token *out)
 {
     int got = rg_request_poll(r, out);
 
     if (got)
-        return got > 0;
+        return got;
     pthread_mutex_lock(&r->mail.lock);
     atomic_fetch_add(&r->mail.n_asleep, 1);
-    while (!(got = rg_request_poll(r, out)))
+    while (!(got = rg_request_poll(r, out)) && !wants_values(r))
         pthread_cond_wait(&r->mail.ready, &r->mail.lock);
     atomic_fetch_sub(&r->mail.n_asleep, 1);
     pthread_mutex_unlock(&r->mail.lock);
-    return got > 0;
+    return got;
 }
 
 static double since(const rg_request *r, uint64_t ns)
@@ -276,6 +281,7 @@ rg_usage rg_request_used(const rg_request *r)
         u.n_output += atomic_load(&r->samples[i].n_ready);
     if (r->work->usage)
         r->work->usage(r, &u);
+    u.n_rows = atomic_load(&r->counts.n_rows);
     u.steps_s = 1e-9 * (double)atomic_load(&r->counts.steps_ns);
     u.limit_s = 1e-9 * (double)atomic_load(&r->counts.limit_ns);
     u.queue_s = since(r, atomic_load(&r->counts.admitted_ns));

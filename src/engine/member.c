@@ -2,11 +2,14 @@
 #include "engine/member.h"
 
 #include "base/clock.h"
+#include "engine/restore.h"
 
 bool rg_member_init(rg_member *m, rg_runner *runner, const rg_member_options *o, rg_error *err)
 {
     *m = (rg_member){ .runner = runner };
     m->states = rg_states_new(runner->spec, runner->store, o->use_prefixes, err);
+    if (m->states && o->durable && !rg_states_keep(m->states, o->durable, o->max_seq_len, err))
+        return false;
     m->scratch = m->states ? rg_sample_scratch_new(runner->n_threads, o->vocab_size, o->max_seq_len, err) : NULL;
     if (!m->scratch || (o->judge && !rg_sample_scratch_judge(m->scratch, err)) ||
         !rg_step_batch_init(&m->rows, o->max_seqs, runner->max_rows, runner->max_logits,

@@ -24,6 +24,7 @@ typedef struct rg_member_options {
     int32_t vocab_size;     /* ids of an answer that is drawn, which a network that drafts may have more or fewer of, */
     int32_t max_seq_len;    /*   and the most ids of it and its prompt */
     bool use_prefixes;      /* sequences find what others have computed */
+    struct rg_durable *durable; /* and files of it, borrowed; NULL: there are none */
     bool trees;             /* rows of drafts have branches, where the states can hold them */
     bool judge;             /* draws judge guesses, or give the distribution that they come from */
 } rg_member_options;

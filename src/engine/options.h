@@ -18,6 +18,7 @@ typedef struct rg_loop_options {
     bool static_batching;    /* no request joins the running ones */
     rg_preempt preempt;      /* AUTO: copy the state out where that is quicker than computing it again */
     double step_s, pace;     /* as in rg_options */
+    struct rg_durable *durable; /* files of cached prefixes (durable.h), borrowed; NULL: none */
     struct rg_drafter *drafter; /* of answers (draft/draft.h), borrowed; NULL: none */
     struct rg_drafter *fallback; /* asked where the other has no guess; NULL: none */
     bool adapt_drafts;       /* choose drafter and depth in every step (draft_choice.h); else all draft all they can */

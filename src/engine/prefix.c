@@ -25,6 +25,7 @@ struct rg_node {
     int32_t n_children, n_pins, n_blocks, n_tokens;
     int32_t block[RG_MAX_GROUPS];
     int32_t tokens[RG_BLOCK]; /* n_tokens of them */
+    rg_node_files files;
     bool live;
 };
 
@@ -208,12 +209,13 @@ static void make_way(rg_prefix *p)
     prune(p, n);
 }
 
-/* Remove leaves for partial blocks that are a beginning of n: n will have all of their state. */
+/* Remove leaves for partial blocks that are a beginning of n: n will have all of their state, unless that is valid only
+ * where they end. */
 static void supersede(rg_prefix *p, const rg_node *n)
 {
     rg_node *c = n->after, *older;
 
-    for (int i = 0; c && i < LOOK; i++, c = older) {
+    for (int i = 0; c && i < LOOK && !p->has_recurrent; i++, c = older) {
         older = c->after;
         if (c->n_tokens < n->n_tokens && c->salt == n->salt &&
             !memcmp(c->tokens, n->tokens, (size_t)c->n_tokens * sizeof *c->tokens)) {
@@ -279,7 +281,8 @@ static int32_t n_alike(const int32_t *a, const int32_t *b, int32_t n)
     return i;
 }
 
-/* The child, among those that have all blocks, that shares the longest beginning with tokens[0, n), *n_same tokens. */
+/* The child, among those that have all blocks, that shares the longest beginning with tokens[0, n), *n_same tokens; of
+ * a child with a recurrent state, that is all of its tokens or none. */
 static rg_node *nearest(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t *tokens, int32_t n, int32_t *n_same)
 {
     rg_node *best = NULL, *c = *children(p, parent);
@@ -288,6 +291,8 @@ static rg_node *nearest(rg_prefix *p, rg_node *parent, uint64_t salt, const int3
     for (int i = 0; c && i < LOOK; i++, c = c->after) {
         int32_t alike = c->salt == salt ? n_alike(c->tokens, tokens, n < c->n_tokens ? n : c->n_tokens) : 0;
 
+        if (p->has_recurrent && alike < c->n_tokens)
+            continue;
         if (alike > *n_same && c->n_blocks == p->spec.n_groups) {
             *n_same = alike;
             best = c;
@@ -301,7 +306,7 @@ rg_node *rg_prefix_extend_part(rg_prefix *p, rg_node *parent, uint64_t salt, con
     rg_node what = { .salt = salt, .n_tokens = n };
     int32_t n_same;
 
-    RG_ASSERT(!p->has_recurrent && n > 0 && n < RG_BLOCK);
+    RG_ASSERT(n > 0 && n < RG_BLOCK);
     nearest(p, parent, salt, tokens, n, &n_same);
     if (n_same == n)
         return NULL;
@@ -311,42 +316,44 @@ rg_node *rg_prefix_extend_part(rg_prefix *p, rg_node *parent, uint64_t salt, con
 
 /* ---- matching ---------------------------------------------------------------------------------------------------- */
 
-/* Of the nodes of a path, per group: those in a row, up to the last, that have its block; and whether one that stays
- * for good has none. */
-typedef struct found {
-    int32_t have[RG_MAX_GROUPS];
-    bool lacks[RG_MAX_GROUPS];
-} found;
-
-static void find_blocks(const rg_prefix *p, const rg_node *node, int32_t b, found *f)
+void rg_path_blocks_add(rg_path_blocks *f, const rg_state_spec *spec, int32_t b, uint32_t has)
 {
-    for (int g = 0; g < p->spec.n_groups; g++) {
-        bool has = node->block[g] >= 0;
+    for (int g = 0; g < spec->n_groups; g++) {
+        bool is_there = has >> g & 1;
 
-        f->have[g] = has ? f->have[g] + 1 : 0;
-        f->lacks[g] = f->lacks[g] || (!has && rg_kept_for_good(&p->spec.group[g].kept, b));
+        f->have[g] = is_there ? f->have[g] + 1 : 0;
+        f->lacks[g] = f->lacks[g] || (!is_there && rg_kept_for_good(&spec->group[g].kept, b));
     }
 }
 
-/* True if a sequence may start after `n_nodes` nodes, this being the last. */
-static bool usable(const rg_prefix *p, const rg_node *last, int32_t n_nodes, const found *f)
+bool rg_path_blocks_usable(const rg_path_blocks *f, const rg_state_spec *spec, int32_t n_nodes, uint32_t has)
 {
-    for (int g = 0; g < p->spec.n_groups; g++) {
-        const rg_group *group = &p->spec.group[g];
+    for (int g = 0; g < spec->n_groups; g++) {
+        const rg_group *group = &spec->group[g];
 
-        if (group->per == RG_PER_SEQUENCE ? last->block[g] < 0
-                                          : f->lacks[g] || f->have[g] < n_nodes - rg_kept_from(&group->kept,
-                                                                                              n_nodes * RG_BLOCK))
+        if (group->per == RG_PER_SEQUENCE
+                ? !(has >> g & 1)
+                : f->lacks[g] || f->have[g] < n_nodes - rg_kept_from(&group->kept, n_nodes * RG_BLOCK))
             return false;
     }
     return true;
 }
 
+bool rg_path_needs(const rg_state_spec *spec, int g, int32_t b, int32_t n_nodes)
+{
+    const rg_group *group = &spec->group[g];
+
+    if (group->per == RG_PER_SEQUENCE)
+        return b == n_nodes - 1;
+    return b >= rg_kept_from(&group->kept, n_nodes * RG_BLOCK) || rg_kept_for_good(&group->kept, b);
+}
+
 int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path,
                         int32_t *n_matched)
 {
-    int32_t best = 0, n_nodes = 0, more;
-    found f = { 0 };
+    int32_t best = 0, n_nodes = 0, n_before = 0, more; /* n_before: nodes that a partial block may follow */
+    const int32_t worth = p->has_recurrent ? 1 : WORTH_COPYING;
+    rg_path_blocks f = { 0 };
     rg_node *node = NULL, *part;
 
     while ((int64_t)(n_nodes + 1) * RG_BLOCK <= n) {
@@ -357,21 +364,26 @@ int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t
             break;
         node = next;
         path[n_nodes++] = node;
-        find_blocks(p, node, n_nodes - 1, &f);
-        if (n_nodes * RG_BLOCK < n && usable(p, node, n_nodes, &f))
+        uint32_t has = rg_prefix_has(p, node);
+        rg_path_blocks_add(&f, &p->spec, n_nodes - 1, has);
+        if (n_nodes * RG_BLOCK >= n || !rg_path_blocks_usable(&f, &p->spec, n_nodes, UINT32_MAX))
+            continue;
+        n_before = n_nodes; /* of groups of positions all is there */
+        if (rg_path_blocks_usable(&f, &p->spec, n_nodes, has))
             best = n_nodes * RG_BLOCK;
     }
     touch_path(p, node);
     *n_matched = n_nodes * RG_BLOCK;
-    if (p->has_recurrent || n - best <= WORTH_COPYING)
+    const int32_t before = n_before * RG_BLOCK;
+    if (n - before <= worth)
         return best;
-    part = nearest(p, best ? path[best / RG_BLOCK - 1] : NULL, salt, tokens + best, n - 1 - best, &more);
-    if (more < WORTH_COPYING)
+    part = nearest(p, n_before ? path[n_before - 1] : NULL, salt, tokens + before, n - 1 - before, &more);
+    if (more < worth)
         return best;
     RG_ASSERT(more < RG_BLOCK); /* else it would have been found above */
     touch_path(p, part);
-    path[best / RG_BLOCK] = part;
-    return best + more;
+    path[n_before] = part;
+    return before + more;
 }
 
 /* ---- what nodes remember ----------------------------------------------------------------------------------------- */
@@ -391,6 +403,25 @@ int32_t rg_prefix_block(const rg_prefix *p, const rg_node *node, int group)
 {
     (void)p;
     return node->block[group];
+}
+
+uint32_t rg_prefix_has(const rg_prefix *p, const rg_node *node)
+{
+    uint32_t has = 0;
+
+    for (int g = 0; g < p->spec.n_groups; g++)
+        has |= (uint32_t)(node->block[g] >= 0) << g;
+    return has;
+}
+
+rg_node *rg_prefix_parent(const rg_node *node)
+{
+    return node->parent;
+}
+
+rg_node_files *rg_prefix_node_files(rg_node *node)
+{
+    return &node->files;
 }
 
 void rg_prefix_forget(rg_prefix *p, int group, int32_t block)

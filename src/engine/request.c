@@ -246,6 +246,35 @@ uint64_t rg_tenant_hash(const char *tenant)
     return hash_of(tenant, 0);
 }
 
+/* Whose prefixes in files the request may find.  Lengths stand in front of texts, so that no two lists of them are the
+ * same bytes. */
+static rg_block_name file_scope(const rg_request *r, const rg_request_model *m, bool tenants_share)
+{
+    const char *texts[] = { r->params.cache_salt, tenants_share ? NULL : r->params.tenant };
+    const rg_request *from = m->forks; /* has no texts any more */
+    const uint64_t numbers[] = { (uint64_t)r->who.rope, (uint64_t)(m->adapter > 0), m->adapter_identity,
+                                 (uint64_t)tenants_share };
+    uint8_t full[32];
+    rg_sha256_state s;
+    rg_block_name name;
+
+    if (from && from->who.rope == r->who.rope)
+        return from->who.scopes[tenants_share];
+    rg_sha256_init(&s);
+    if (from)
+        rg_sha256_add(&s, &from->who.scopes[tenants_share], sizeof from->who.scopes[tenants_share]);
+    rg_sha256_add(&s, numbers, sizeof numbers);
+    for (size_t i = 0; i < RG_LEN(texts); i++) {
+        const uint64_t n = texts[i] ? strlen(texts[i]) : UINT64_MAX;
+
+        rg_sha256_add(&s, &n, sizeof n);
+        rg_sha256_add(&s, texts[i], texts[i] ? (size_t)n : 0);
+    }
+    rg_sha256_end(&s, full);
+    memcpy(name.hash, full, sizeof name.hash);
+    return name;
+}
+
 /* What follows from params and model of a request that is placed, whatever its work. */
 static void describe(rg_request *r, const rg_request_model *m)
 {
@@ -256,13 +285,21 @@ static void describe(rg_request *r, const rg_request_model *m)
         r->samples[i].speller = r->samples[i].read_speller = rg_speller_begin(r->texts.spelling, r->texts.prompt_shows);
     r->texts.eos_ids = m->eos_ids;
     r->texts.n_eos = m->n_eos;
-    r->who.tenant = rg_tenant_hash(r->params.tenant);
+    r->who.tenant = m->forks ? m->forks->who.tenant : rg_tenant_hash(r->params.tenant);
+    r->who.own_salt = m->forks ? m->forks->who.own_salt : salt_of(r->params.cache_salt);
+    r->forks = m->forks;
+    if (r->forks)
+        rg_request_ref(r->forks);
     r->who.weight = r->params.tenant_weight > 0 ? (double)r->params.tenant_weight : 1;
     r->who.rope = m->config ? rg_config_rope(m->config, r->params.n_prompt + r->params.max_tokens) : 0;
     r->who.adapter = m->adapter - 1;
-    r->who.salt = salt_of(r->params.cache_salt) ^ (uint64_t)r->who.rope * ROPE_SALT ^
+    r->who.salt = r->who.own_salt ^ (uint64_t)r->who.rope * ROPE_SALT ^
                   (uint64_t)m->adapter * ADAPTER_SALT;
+    for (int share = 0; share < 2; share++)
+        r->who.scopes[share] = file_scope(r, m, share);
     r->params.tenant = r->params.cache_salt = r->params.adapter = NULL;
+    r->is_valued = r->params.scorer != NULL;
+    r->params.scorer = NULL;
     r->params.sampling.dry_breakers = NULL; /* what the engine keeps of them is r->breakers */
     r->texts.breakers = rg_breakers_ref(m->breakers);
 }
@@ -393,12 +430,14 @@ static rg_params settle(const rg_params *p, const rg_request_model *m, const rg_
     rg_params kept = *p;
 
     kept.max_tokens = rg_request_tokens_left(p, m);
-    if (kept.best_of > kept.n_samples && kept.sampling.n_logprobs < 0)
+    if ((kept.best_of > kept.n_samples || (kept.search.simulations && kept.scorer)) && kept.sampling.n_logprobs < 0)
         kept.sampling.n_logprobs = 0;
     if (work->ends_with_prompt) {
         kept.max_tokens = kept.n_stop = kept.n_stop_ids = 0;
         kept.n_samples = 1;
         kept.beam = (rg_beam_params){ 0 };
+        kept.search = (rg_search_params){ 0 };
+        kept.scorer = NULL;
         kept.best_of = 0;
         kept.thinking = (rg_thinking){ 0 };
         kept.n_predicted = 0;
@@ -443,6 +482,7 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
     if (complete(r, err))
         return r;
     stop_grammars(r);
+    rg_request_forked(r);
     rg_breakers_unref(r->texts.breakers);
     rg_free(r);
     return NULL;
@@ -458,10 +498,65 @@ void rg_request_unref(rg_request *r)
     if (!r || atomic_fetch_sub_explicit(&r->references, 1, memory_order_acq_rel) > 1)
         return;
     stop_grammars(r);
+    rg_request_forked(r);
     rg_breakers_unref(r->texts.breakers);
     pthread_cond_destroy(&r->mail.ready);
     pthread_mutex_destroy(&r->mail.lock);
     rg_free(r);
+}
+
+/* ---- forks ------------------------------------------------------------------------------------------------------- */
+
+/* The engine may be writing numbers where rows are given: those places are not read. */
+static void copy_prompt(const rg_request *from, int32_t *to)
+{
+    int32_t at = 0;
+
+    for (int32_t k = 0; k <= from->params.n_given; k++) {
+        const bool last = k == from->params.n_given;
+        const int32_t end = last ? from->params.n_prompt : from->params.given[k].at;
+
+        (void)put_ids(to + at, from->params.prompt + at, end - at);
+        at = last ? end : end + from->params.given[k].n;
+        for (int32_t i = end; i < at; i++)
+            to[i] = RG_GIVEN;
+    }
+}
+
+int32_t *rg_request_fork_ids(rg_request *from, int32_t told, int32_t n_output, const int32_t *ids, int32_t n,
+                             int32_t *n_all, rg_error *err)
+{
+    const rg_sample *s = told < 0 || told >= from->params.n_samples ? NULL : rg_request_told(from, told);
+    const int32_t n_prompt = from->params.n_prompt, n_ready = s ? atomic_load(&s->n_ready) : 0;
+    int32_t *all;
+    size_t n_ids;
+
+    if (told < 0 || told >= from->params.n_samples)
+        return rg_fail(err, RG_E_INPUT, "fork of answer %d: the request tells %d, from 0", (int)told,
+                       (int)from->params.n_samples), NULL;
+    if (n_output < 0 || n_output > n_ready)
+        return rg_fail(err, RG_E_INPUT, "fork behind %d ids of an answer that has %d so far", (int)n_output,
+                       (int)n_ready), NULL;
+    if (n < 0 || (n && !ids))
+        return rg_fail(err, RG_E_INPUT, "fork: a count of ids without the list"), NULL;
+    if (!rg_add((size_t)n_prompt + (size_t)n_output, (size_t)n, &n_ids) || n_ids > INT32_MAX)
+        return rg_fail(err, RG_E_LIMIT, "the fork's prompt has too many ids"), NULL;
+    all = rg_array(n_ids, sizeof *all);
+    if (!all)
+        return rg_fail_memory(err, n_ids * sizeof *all), NULL;
+    copy_prompt(from, all);
+    (void)put_ids(all + n_prompt, s->ids, n_output);
+    (void)put_ids(all + n_prompt + n_output, ids, n);
+    *n_all = (int32_t)n_ids;
+    return all;
+}
+
+void rg_request_forked(rg_request *r)
+{
+    rg_request *from = r->forks;
+
+    r->forks = NULL;
+    rg_request_unref(from);
 }
 
 rg_top *rg_request_tops(const rg_request *r, int i, int32_t node)

@@ -39,7 +39,9 @@ typedef struct rg_request_model {
     int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
     int32_t given_dim; /* numbers of a given row; 0: prompts are ids alone */
     int32_t adapter;   /* which of the model's adapters it asks for, counted from 1; 0: none */
+    uint64_t adapter_identity; /* a number that stands for its weights, where prefixes are kept in files */
     rg_breakers *breakers; /* DRY's, NULL: none; the request holds a reference */
+    struct rg_request *forks; /* the request whose state it goes on from, tenant and salt with it; NULL: none */
 } rg_request_model;
 
 typedef struct rg_sample { /* one answer */
@@ -98,6 +100,8 @@ typedef struct rg_request_texts { /* what ids show, and which of them end an ans
 
 typedef struct rg_request_owner { /* who asks, and whose state it may find */
     uint64_t tenant, salt;   /* hashes */
+    rg_block_name scopes[2]; /* what stands for salt in files of prefixes, with the tenant; [1]: tenants share them */
+    uint64_t own_salt;       /* the part of salt that the client chose */
     double weight;           /* of the tenant */
     int32_t adapter;         /* the number of its adapter, -1: none; part of salt */
     int32_t rope;            /* the variant of ropes, by how long it may become; part of salt */
@@ -112,12 +116,15 @@ typedef struct rg_request_counts { /* for rg_usage; any thread may read them */
     atomic_int uncached;     /* rg_uncached, once admitted */
     _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */
     _Atomic uint64_t steps_ns, limit_ns;
+    _Atomic int64_t n_rows;  /* computed for it */
     uint64_t last_step;      /* the number of the latest step that is counted in these */
 } rg_request_counts;
 
 typedef struct rg_request_turn { /* the scheduler's own */
     struct rg_request *next, *prev; /* in its list, */
     int state;               /*   and in which; */
+    bool is_restoring;       /* its prefix is on its way from files, */
+    bool is_restored;        /*   or was looked for there; */
     struct rg_request *queue_next; /* in its queue of fair.h; */
     struct rg_share *share;  /* what its tenant holds, NULL: it is of the background; */
     int32_t state_part;      /* the most state that it may need, in parts of RG_ADMISSION_ALL_STATE; */
@@ -138,6 +145,7 @@ struct rg_request {
     int32_t given_dim;       /* numbers of a row of params.given */
     const rg_work *work;     /* what kind it is of, */
     void *part;              /*   and that kind's own */
+    struct rg_request *forks; /* the request whose state it shares once it begins, with a reference; then NULL */
     rg_sample *samples;      /* [n_branches] */
     int32_t *tokens;         /* prompt and output of each sample in turn, contiguous; of given rows, their numbers */
     size_t row;              /* ids of one sample in it */
@@ -147,6 +155,11 @@ struct rg_request {
     bool is_scratch;         /* they keep nothing from step to step */
     bool in_bulk;            /* its ids are given out many at a time, so that their pace counts from its first step */
     bool sees_ahead;         /* its rows see rows after them: what it gives is never computed row by row */
+    bool is_valued;          /* its answers are compared by values that the reader gives (rg_work.to_value) */
+    struct rg_scoring *scoring; /*   by this, the reader's own; NULL otherwise */
+    struct rg_loop *loop;    /* that has it */
+    atomic_bool is_held;     /* it has left the scheduler until the reader has given values; */
+    atomic_bool is_closed;   /*   which it will not do any more */
     bool is_told;            /* the samples now hold the ids that are told, not the ids that their state was made of */
     int32_t max_draft;       /* nodes of a draft; 0: it is not drafted for */
     rg_mailbox mail;
@@ -173,6 +186,12 @@ void rg_request_unref(rg_request *r);
 
 /* Give its given rows their numbers, once, before anything looks for its prefix.  The engine's own. */
 void rg_request_number(rg_request *r, rg_states *states);
+/* The ids of a fork: the prompt of `from`, the first n_output ids of what it tells as number `told`, and ids [n]; -1
+ * where rows are given.  To be called by its reader.  *n_all ids, the caller's.  NULL and *err. */
+int32_t *rg_request_fork_ids(rg_request *from, int32_t told, int32_t n_output, const int32_t *ids, int32_t n,
+                             int32_t *n_all, rg_error *err);
+/* It has begun, or will not: the request that it forks is let go.  The engine's own. */
+void rg_request_forked(rg_request *r);
 /* Ids [0, n) of prompt and output of sample i, contiguous: what a recompute prefills; of given rows, their numbers. */
 const int32_t *rg_request_tokens(const rg_request *r, int i);
 
@@ -231,7 +250,7 @@ bool rg_request_would_stop(const rg_request *r, int i, int32_t *scratch);
 
 /* Reader side, as rg_next and rg_poll say. */
 int rg_request_poll(rg_request *r, rg_token *out);
-bool rg_request_wait(rg_request *r, rg_token *out);
+int rg_request_wait(rg_request *r, rg_token *out); /* as poll, but 0 only where the reader is to give values first */
 /* The sample that is told as number k; NULL: there is none yet. */
 rg_sample *rg_request_told(rg_request *r, int k);
 rg_usage rg_request_used(const rg_request *r);

@@ -185,7 +185,33 @@ static void remove_request(rg_scheduler *s, rg_request *r)
     if (r->turn.share)
         rg_shares_leave(&s->shares, r->turn.share);
     r->turn.share = NULL;
+    rg_request_forked(r);
     rg_request_unref(r);
+}
+
+void rg_scheduler_return(rg_scheduler *s, rg_request *r)
+{
+    s->n_held--;
+    rg_scheduler_add(s, r);
+}
+
+/* A running request waits for its reader, and has no state: it leaves, and the engine keeps its reference. */
+static void hold(rg_scheduler *s, rg_request *r)
+{
+    rg_scheduler_unlink(s, r);
+    if (r->turn.share)
+        rg_shares_leave(&s->shares, r->turn.share);
+    r->turn.share = NULL;
+    s->n_held++;
+    atomic_store(&r->is_held, true);
+    if (atomic_load(&r->is_closed) && atomic_exchange(&r->is_held, false))
+        rg_scheduler_return(s, r); /* its reader closed it before it could see that */
+    rg_request_wake(r);
+}
+
+int32_t rg_scheduler_n_held(const rg_scheduler *s)
+{
+    return s->n_held;
 }
 
 /* Why a request is to end now; RG_RUNNING: it is not. */
@@ -214,6 +240,10 @@ static int reap_list(rg_scheduler *s, rg_request_list *list, bool all)
             r->work->stop(r, why);
         for (int i = 0; i < n_samples && why != RG_RUNNING; i++)
             rg_request_end(r, i, why);
+        if (why == RG_RUNNING && r->work->is_held && r->work->is_held(r)) {
+            hold(s, r);
+            continue;
+        }
         if (atomic_load(&r->counts.n_ended) < n_samples)
             continue;
         if (rg_request_draws(r))

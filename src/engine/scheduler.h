@@ -15,6 +15,7 @@
 #include "engine/admission.h"
 #include "engine/options.h"
 #include "engine/request.h"
+#include "engine/restore.h"
 #include "engine/shares.h"
 
 typedef struct rg_row_budget { /* of one step: its rows, and of how many of them logits can be had */
@@ -41,6 +42,10 @@ void rg_scheduler_free(rg_scheduler *s);
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r); /* it waits from now on, at its place by rank */
 
+/* Before a request is added: bring back what files have of its prefix.  BEGUN: add it when rg_states_restored gives it
+ * back. */
+rg_restoring rg_scheduler_restore(rg_scheduler *s, rg_request *r);
+
 /* Plan the step into plan (room for max_seqs) within rows >= 1, growing states; returns the number of spans, 0 only if
  * no request is there.  Prompts get fewer rows where options.step_s or pace demands it.  Memory for logits is there for
  * few rows, logits > max_seqs of them: each span gets one, and a prompt whose rows' logits are wanted is cut to most of
@@ -57,6 +62,9 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how);
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s);
 bool rg_scheduler_some_wait(const rg_scheduler *s); /* some wait that are not of the background */
 int32_t rg_scheduler_n_running(const rg_scheduler *s);
+/* A request that waited for values of its reader (rg_work.is_held) has them, or is to end: it joins the queue again. */
+void rg_scheduler_return(rg_scheduler *s, rg_request *r);
+int32_t rg_scheduler_n_held(const rg_scheduler *s); /* those that were not returned yet */
 int64_t rg_scheduler_n_waiting_ids(const rg_scheduler *s); /* of prompts */
 uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s); /* of admitted requests, found or computed */
 rg_request *rg_scheduler_running(const rg_scheduler *s, int i); /* NULL past the end; by arrival, the background last */

@@ -51,6 +51,7 @@ struct rg_scheduler {
     rg_seq **seqs;                    /* all of them */
     rg_seq **idle;                    /* stack of those that no sample has */
     int32_t n_seqs, n_idle;
+    int32_t n_held;                   /* requests that have left until their readers return them */
     uint64_t n_swapped, n_recomputed; /* states of sequences that were given up and copied out, or dropped */
     uint64_t n_preempted, n_cached, n_prompt_rows; /* since the start, as scheduler.h counts them */
     int64_t n_waiting_ids;                         /* of the prompts of the waiting requests */
@@ -87,6 +88,8 @@ bool rg_scheduler_activate(rg_scheduler *s, rg_request *r, int i, bool must);
 /* Samples that have nothing yet fork from one whose prompt is computed, as far as there are sequences.  True: some
  * have. */
 bool rg_scheduler_fork(rg_scheduler *s, rg_request *r);
+/* True if the waiting request r forks one that is computing what both begin with. */
+bool rg_scheduler_waits_to_fork(const rg_scheduler *s, const rg_request *r);
 /* True if a background request holds state that the foreground request r may take. */
 bool rg_scheduler_may_clear(const rg_scheduler *s, const rg_request *r);
 /* Take the state of the last background request for r.  False: there is none. */

@@ -283,6 +283,7 @@ static bool let_in(rg_scheduler *s, rg_request *r)
         s->n_prompt_rows += (uint64_t)r->params.n_prompt;
         rg_admission_begin(s->admission, &who);
     }
+    rg_request_forked(r);
     rg_scheduler_unlink(s, r);
     rg_scheduler_link(s, r, RG_LIST_RUNNING);
     return true;
@@ -301,7 +302,8 @@ static bool may_begin(void *arg, const rg_request *r)
     if (b->before && (!r->turn.share || r->turn.share == b->before->turn.share ||
                       r->turn.share->served > b->before->turn.share->served))
         return false;
-    return rg_scheduler_may_pass(b->s, r) && rg_scheduler_may_have_seqs(b->s, r);
+    return !rg_scheduler_waits_to_fork(b->s, r) && rg_scheduler_may_pass(b->s, r) &&
+           rg_scheduler_may_have_seqs(b->s, r);
 }
 
 /* The next to begin; NULL: there is none.  While nothing is planned, somebody has to. */

@@ -146,19 +146,96 @@ static bool take_beside(rg_scheduler *s, const rg_request *r, rg_sample *a, bool
     return true;
 }
 
-/* Let sample i, which has an empty sequence, start from the longest cached prefix. */
+/* The leading ids of sample i whose state may come from a cached prefix. */
+static int32_t most_cached(const rg_request *r, int i)
+{
+    return r->is_scratch || r->params.uncached ? 0 : r->work->cacheable(r, i);
+}
+
+rg_restoring rg_scheduler_restore(rg_scheduler *s, rg_request *r)
+{
+    const int first = r->work->first ? r->work->first(r) : 0;
+
+    return rg_states_restore(s->states, &(rg_restore_of){ .tokens = rg_request_tokens(r, first),
+                                                          .n = most_cached(r, first),
+                                                          .salt = rg_request_scope(r, s->options.share_prefixes),
+                                                          .scope = r->who.scopes[s->options.share_prefixes],
+                                                          .owner = r });
+}
+
+/* How far the ids of sample j of `from` are those of sample i of r, and their state would be the same. */
+static int32_t n_common(const rg_scheduler *s, const rg_request *r, int i, const rg_request *from, int j, int32_t most)
+{
+    const int32_t n_ids = from->params.n_prompt + from->samples[j].n_output;
+    const int32_t *a = rg_request_tokens(r, i), *b = rg_request_tokens(from, j);
+    int32_t n = 0;
+
+    if (rg_request_scope(r, s->options.share_prefixes) != rg_request_scope(from, s->options.share_prefixes) ||
+        r->who.rope != from->who.rope || r->who.adapter != from->who.adapter || from->is_told)
+        return 0;
+    most = most < n_ids ? most : n_ids;
+    while (n < most && a[n] == b[n])
+        n++;
+    return n;
+}
+
+/* The sample of the request that r forks from which it can share most, *n positions; NULL: none. */
+static const rg_seq *find_source(const rg_scheduler *s, const rg_request *r, int i, int32_t most, int32_t *n)
+{
+    const rg_request *from = r->forks;
+    const rg_seq *best = NULL;
+
+    *n = 0;
+    for (int j = 0; from && j < from->n_branches; j++) {
+        const rg_seq *q = from->samples[j].seq;
+        const int32_t p = q ? rg_seq_shareable(s->states, q, n_common(s, r, i, from, j, most)) : 0;
+
+        if (p > *n) {
+            best = q;
+            *n = p;
+        }
+    }
+    return best;
+}
+
+bool rg_scheduler_waits_to_fork(const rg_scheduler *s, const rg_request *r)
+{
+    const rg_request *from = r->forks;
+    const rg_seq *q = from && from->turn.state == RG_LIST_RUNNING ? from->samples[0].seq : NULL;
+    int32_t n;
+
+    if (!q || q->swapped || q->scratch || r->is_scratch || r->params.uncached || r->counts.admitted_ns ||
+        from->params.background > r->params.background)
+        return false;
+    n = n_common(s, r, 0, from, 0, r->work->cacheable(r, 0) - 1);
+    n = n < from->params.n_prompt ? n : from->params.n_prompt - 1;
+    return q->committed < n;
+}
+
+/* Let sample i, which has an empty sequence, start from the longest cached prefix, or share more than that with the
+ * request that it forks. */
 static int32_t match_prefix(rg_scheduler *s, rg_request *r, int i, rg_uncached *uncached)
 {
     rg_seq *q = r->samples[i].seq;
-    int32_t n_most = r->is_scratch || r->params.uncached ? 0 : r->work->cacheable(r, i);
+    int32_t n_most = most_cached(r, i);
 
     *uncached = RG_UNCACHED_OFF;
     q->rope = r->who.rope;
     q->adapter = r->who.adapter;
     q->salt = rg_request_scope(r, s->options.share_prefixes);
+    q->scope = r->who.scopes[s->options.share_prefixes];
     if (r->is_scratch)
         rg_seq_scratch(q);
-    return n_most ? rg_seq_match(s->states, q, rg_request_tokens(r, i), n_most, uncached) : 0;
+    if (!n_most)
+        return 0;
+    int32_t n_shared, n_found = rg_seq_match(s->states, q, rg_request_tokens(r, i), n_most, uncached);
+    const rg_seq *from = find_source(s, r, i, n_most - 1, &n_shared);
+    if (n_shared <= n_found)
+        return n_found;
+    rg_seq_release(s->states, q, NULL);
+    RG_ASSERT(rg_seq_fork_at(s->states, from, n_shared, q));
+    *uncached = n_shared + RG_BLOCK >= n_most ? RG_UNCACHED_NOTHING : RG_UNCACHED_NEW;
+    return n_shared;
 }
 
 static void note_cached(rg_scheduler *s, rg_request *r, int32_t n_found, rg_uncached uncached)
@@ -241,7 +318,7 @@ bool rg_scheduler_fork(rg_scheduler *s, rg_request *r)
     for (int i = from + 1; i < r->n_branches; i++) {
         rg_sample *a = &r->samples[i];
 
-        if (!rg_sample_is_unstarted(a))
+        if (!rg_sample_is_unstarted(a) || !r->work->is_open(r, i))
             continue;
         while (!(a->seq = take_seq(s, r, false)))
             if (!rg_scheduler_clear_background(s, r))

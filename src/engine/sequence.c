@@ -121,18 +121,23 @@ static rg_uncached why_no_more(int32_t n, int32_t p, int32_t n_known)
 static bool can_copy_end(const rg_states *s, int32_t p)
 {
     for (int g = 0; g < s->spec.n_groups; g++)
-        if (rg_blocks_available(s->pools[g]) <= rg_seq_kept_blocks(s, g, p))
+        if (!is_recurrent(s, g) && rg_blocks_available(s->pools[g]) <= rg_seq_kept_blocks(s, g, p))
             return false;
     return true;
 }
 
-/* Copy the node's block, whose beginning is wanted, into a block of our own. */
+/* Copy the node's block, whose beginning is wanted, into a block of our own; a state per sequence is shared until it is
+ * written. */
 static void copy_end(rg_states *s, rg_seq *q, int32_t b, const rg_node *node)
 {
     for (int g = 0; g < s->spec.n_groups; g++) {
         int32_t from = rg_prefix_block(s->prefix, node, g);
 
         rg_blocks_hold(s->pools[g], from);
+        if (is_recurrent(s, g)) {
+            q->table[g][0] = from;
+            continue;
+        }
         q->table[g][b] = take(s, g);
         rg_store_copy(s->store, g, from, q->table[g][b]);
         rg_blocks_drop(s->pools[g], from);
@@ -153,13 +158,15 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
     p = rg_prefix_match(s->prefix, tokens, n, q->salt, s->path, &n_matched);
     if (s->spec.sees > 1)
         p -= p % s->spec.sees; /* what was computed of part of a block saw other ids behind it */
-    if (!can_copy_end(s, p))
-        p -= p % RG_BLOCK;
+    if (p % RG_BLOCK && !can_copy_end(s, p))
+        p = s->has_recurrent ? 0 : p - p % RG_BLOCK;
     n_nodes = p / RG_BLOCK;
     *uncached = why_no_more(n, p, n_matched);
     if (!p)
         return 0;
     for (int g = 0; g < s->spec.n_groups; g++) {
+        if (is_recurrent(s, g) && p % RG_BLOCK)
+            continue; /* that of the last node, which is not full */
         for (int32_t b = is_recurrent(s, g) ? n_nodes - 1 : 0; b < n_nodes; b++) {
             int32_t block = rg_prefix_block(s->prefix, s->path[b], g);
 
@@ -175,6 +182,7 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
     q->n_published = n_nodes;
     q->committed = q->length = p;
     set_tail(s, q, n_nodes ? s->path[n_nodes - 1] : NULL);
+    rg_states_put_path(s, q);
     return p;
 }
 
@@ -209,32 +217,67 @@ static void publish(rg_states *s, rg_seq *q, const int32_t *tokens)
         publish_blocks(s, q, node, b);
         set_tail(s, q, node);
         q->n_published++;
+        rg_states_put(s, q, tokens);
     }
 }
 
-/* Publish the positions beyond the last full block, for later sequences that begin alike.  Not while a fork still
- * writes into that block: it would have to copy it. */
+/* The block of group g that holds a sequence's last position, or its state. */
+static int32_t end_block(const rg_states *s, const rg_seq *q, int g)
+{
+    return q->table[g][is_recurrent(s, g) ? 0 : q->committed / RG_BLOCK];
+}
+
+/* True if another sequence or a node of the index has one of these blocks: a fork that still writes into it would have
+ * to copy it, and a block stands for one node. */
+static bool end_is_shared(const rg_states *s, const rg_seq *q)
+{
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        const int32_t block = end_block(s, q, g);
+
+        if (block < 0 || rg_blocks_references(s->pools[g], block) > 1 || rg_blocks_remembered(s->pools[g], block))
+            return true;
+    }
+    return false;
+}
+
+/* A sequence that ends with a full block leaves the state of recurrent groups at that block's node. */
+static void publish_slots(rg_states *s, const rg_seq *q)
+{
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        const int32_t slot = q->table[g][0];
+
+        if (is_recurrent(s, g) && slot >= 0 && rg_blocks_references(s->pools[g], slot) == 1 &&
+            !rg_blocks_remembered(s->pools[g], slot))
+            (void)rg_prefix_publish(s->prefix, q->tail, g, slot); /* false: the node has one */
+    }
+}
+
+/* Publish the positions beyond the last full block, for later sequences that begin alike, and with them the state at
+ * the end of recurrent groups. */
 static void publish_end(rg_states *s, const rg_seq *q, const int32_t *tokens)
 {
     int32_t full = q->committed / RG_BLOCK;
     rg_node *node;
 
-    if (!s->prefix || !tokens || s->has_recurrent || q->swapped)
+    if (!s->prefix || !tokens || q->swapped || q->n_replay)
         return;
-    if (q->n_published < full || q->committed % RG_BLOCK == 0)
+    if (q->n_published < full || !q->committed)
         return;
-    for (int g = 0; g < s->spec.n_groups; g++)
-        if (rg_blocks_references(s->pools[g], q->table[g][full]) > 1)
-            return;
+    if (q->committed % RG_BLOCK == 0)
+        publish_slots(s, q);
+    if (q->committed % RG_BLOCK == 0 || end_is_shared(s, q))
+        return;
     node = rg_prefix_extend_part(s->prefix, q->tail, q->salt, tokens + (size_t)full * RG_BLOCK,
                                  q->committed - full * RG_BLOCK);
     for (int g = 0; node && g < s->spec.n_groups; g++)
-        RG_ASSERT(rg_prefix_publish(s->prefix, node, g, q->table[g][full]));
+        RG_ASSERT(rg_prefix_publish(s->prefix, node, g, end_block(s, q, g)));
 }
 
 void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens)
 {
     publish_end(s, q, tokens);
+    if (tokens)
+        rg_states_put_path(s, q);
     cut_blocks(s, q, 0);
     drop_slots(s, q);
     set_tail(s, q, NULL);
@@ -261,40 +304,78 @@ void rg_seq_scratch_from(rg_states *s, rg_seq *q, int32_t from)
     q->scratch_from = from;
 }
 
-bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)
+/* True if q still has all that a row behind its first p positions sees. */
+static bool has_all_before(const rg_states *s, const rg_seq *q, int32_t p)
 {
-    int32_t n_blocks = blocks_for(q->committed);
+    for (int g = 0; g < s->spec.n_groups; g++)
+        for (int32_t b = 0; !is_recurrent(s, g) && b < blocks_for(p); b++)
+            if (is_kept(s, g, b, p) && q->table[g][b] < 0)
+                return false;
+    return true;
+}
+
+int32_t rg_seq_shareable(const rg_states *s, const rg_seq *q, int32_t most)
+{
+    int32_t p = most < q->committed ? most : q->committed;
+
+    if (q->swapped || q->scratch || (s->has_recurrent && p < q->committed))
+        return 0;
+    if (s->spec.sees > 1)
+        p -= p % s->spec.sees;
+    if (!has_all_before(s, q, p))
+        p -= p % RG_BLOCK;
+    return has_all_before(s, q, p) ? p : 0;
+}
+
+bool rg_seq_fork_at(rg_states *s, const rg_seq *q, int32_t p, rg_seq *to)
+{
+    int32_t n_blocks = blocks_for(p);
+    rg_node *tail = q->tail;
 
     RG_ASSERT(!to->length && !to->n_blocks && !to->swapped && !q->swapped && !q->scratch && !to->scratch);
+    RG_ASSERT(p <= q->committed && (!p || p == q->committed || !s->has_recurrent));
     if (n_blocks > to->max_blocks)
         return false;
     for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t n = is_recurrent(s, g) ? q->committed > 0 : n_blocks;
+        int32_t n = is_recurrent(s, g) ? p > 0 : n_blocks;
 
         for (int32_t b = 0; b < n; b++) {
-            if (q->table[g][b] < 0)
+            if (q->table[g][b] < 0 || (!is_recurrent(s, g) && !is_kept(s, g, b, p)))
                 continue;
             rg_blocks_hold(s->pools[g], q->table[g][b]);
             to->table[g][b] = q->table[g][b];
         }
     }
     to->n_blocks = n_blocks;
-    to->committed = to->length = q->committed;
-    to->n_replay = q->n_replay;
+    to->committed = to->length = p;
+    to->n_replay = p ? q->n_replay : 0;
     to->salt = q->salt;
+    to->scope = q->scope;
     to->rope = q->rope;
     to->adapter = q->adapter;
-    to->n_published = q->n_published;
-    set_tail(s, to, q->tail);
+    to->n_published = q->n_published < p / RG_BLOCK ? q->n_published : p / RG_BLOCK;
+    for (int32_t b = q->n_published; b > to->n_published; b--)
+        tail = rg_prefix_parent(tail);
+    set_tail(s, to, tail);
     return true;
 }
 
-/* The index node that a snapshot at `committed` belongs to; NULL: there can be none now. */
-static rg_node *snapshot_node(const rg_states *s, const rg_seq *q)
+bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)
 {
-    if (!s->prefix || !s->has_recurrent || q->n_replay || !q->committed || q->committed % RG_BLOCK)
+    return rg_seq_fork_at(s, q, q->committed, to);
+}
+
+/* The index node that a snapshot at `committed` belongs to; NULL: there can be none now, or it is there. */
+static rg_node *snapshot_node(const rg_states *s, const rg_seq *q, const int32_t *tokens)
+{
+    const int32_t full = q->committed / RG_BLOCK, part = q->committed % RG_BLOCK;
+
+    if (!s->prefix || !s->has_recurrent || q->n_replay || !q->committed || q->n_published != full)
         return NULL;
-    return q->n_published == q->committed / RG_BLOCK ? q->tail : NULL;
+    for (int g = 0; g < s->spec.n_groups; g++)
+        if ((is_recurrent(s, g) || part) && (!rg_blocks_available(s->pools[g]) || end_block(s, q, g) < 0))
+            return NULL;
+    return part ? rg_prefix_extend_part(s->prefix, q->tail, q->salt, tokens + (size_t)full * RG_BLOCK, part) : q->tail;
 }
 
 bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens)
@@ -302,22 +383,23 @@ bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens)
     rg_node *node;
 
     publish(s, q, tokens);
-    node = snapshot_node(s, q);
+    node = snapshot_node(s, q, tokens);
     if (!node)
         return false;
-    for (int g = 0; g < s->spec.n_groups; g++)
-        if (is_recurrent(s, g) && rg_prefix_block(s->prefix, node, g) < 0 && !rg_blocks_available(s->pools[g]))
-            return false;
+    rg_prefix_pin(s->prefix, node);
     for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t slot;
+        int32_t copy;
 
-        if (!is_recurrent(s, g) || rg_prefix_block(s->prefix, node, g) >= 0)
+        if ((!is_recurrent(s, g) && q->committed % RG_BLOCK == 0) || rg_prefix_block(s->prefix, node, g) >= 0)
             continue;
-        slot = take(s, g);
-        rg_store_copy(s->store, g, q->table[g][0], slot);
-        RG_ASSERT(rg_prefix_publish(s->prefix, node, g, slot));
-        rg_blocks_drop(s->pools[g], slot);
+        copy = take(s, g);
+        rg_store_copy(s->store, g, end_block(s, q, g), copy);
+        RG_ASSERT(rg_prefix_publish(s->prefix, node, g, copy));
+        rg_blocks_drop(s->pools[g], copy);
     }
+    rg_prefix_unpin(s->prefix, node);
+    if (q->committed % RG_BLOCK == 0)
+        rg_states_put(s, q, tokens);
     return true;
 }
 

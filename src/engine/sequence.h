@@ -23,6 +23,7 @@ typedef struct rg_seq {
     int32_t committed, length;  /* committed <= length */
     int32_t n_replay;           /* accepted drafts that a recurrent state has yet to fold in */
     uint64_t salt;
+    rg_block_name scope;        /* what stands for salt in files of prefixes */
     int32_t rope;               /* the variant of ropes that its K was rotated by, of which salt must tell too */
     int32_t adapter;            /* the number of the one that its rows use, of which salt must tell too; -1: none */
     int32_t *table[RG_MAX_GROUPS]; /* [max_blocks], or [1] of state per sequence; -1: released or not there */
@@ -63,7 +64,13 @@ void rg_seq_commit(rg_states *s, rg_seq *q, int32_t n, const int32_t *slots, con
 void rg_seq_rollback(rg_states *s, rg_seq *q, int32_t p);
 /* An independent continuation of q as committed (drafts are not taken along). */
 bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to);
-/* Keep a snapshot of recurrent groups at `committed`, a multiple of RG_BLOCK, in the prefix index.  False: no room. */
+/* The most of q's first `most` positions that another sequence can share: all, or up to a block's end where q has
+ * released what a row behind them sees; where a state is kept per sequence, all that q has or none. */
+int32_t rg_seq_shareable(const rg_states *s, const rg_seq *q, int32_t most);
+/* An independent continuation of q's first p positions, p as rg_seq_shareable says. */
+bool rg_seq_fork_at(rg_states *s, const rg_seq *q, int32_t p, rg_seq *to);
+/* Keep a snapshot of recurrent groups at `committed` in the prefix index; within a block, with a copy of its beginning.
+ * False: no room, or it is there. */
 bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens);
 /* Release all blocks: committed = length = 0.  tokens (may be NULL): the sequence's ids, so that the prefix index gets
  * what was committed beyond the last full block as well. */

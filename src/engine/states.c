@@ -73,6 +73,7 @@ void rg_states_free(rg_states *s)
         return;
     RG_ASSERT(!s->seqs);
     rg_prefix_free(s->prefix);
+    rg_restores_free(s->restores);
     rg_contents_fini(&s->contents);
     for (int g = 0; g < s->spec.n_groups; g++)
         rg_blocks_free(s->pools[g]);
@@ -246,6 +247,7 @@ void rg_states_check(const rg_states *s)
             for (int32_t b = 0; b < (is_recurrent(s, g) ? 1 : q->n_blocks); b++)
                 if (q->table[g][b] >= 0)
                     s->count[q->table[g][b]]++;
+        rg_restores_count(s, g, s->count);
         for (int32_t i = 0; i < n; i++)
             RG_ASSERT(s->count[i] == rg_blocks_references(s->pools[g], i));
         memset(s->count, 0, (size_t)n * sizeof *s->count);

@@ -3,7 +3,7 @@
 #ifndef RG_ENGINE_STATES_H
 #define RG_ENGINE_STATES_H
 
-#include "engine/sequence.h"
+#include "engine/restore.h"
 
 typedef struct pool_of {
     rg_states *states;
@@ -16,6 +16,8 @@ struct rg_states {
     rg_blocks *pools[RG_MAX_GROUPS];
     pool_of evict_args[RG_MAX_GROUPS];
     rg_prefix *prefix; /* NULL: nothing is shared across requests */
+    rg_durable *durable; /* files of what prefix has, borrowed; NULL: there are none */
+    struct rg_restores *restores; /* what is on its way from there; NULL without durable */
     rg_contents contents; /* of given rows that it may know */
     rg_node **path;    /* scratch of match: as many as the index has nodes */
     int32_t *count; /* scratch of check and of count, 0 between calls: as many as the largest pool, for each group */
@@ -51,6 +53,17 @@ static inline bool is_kept(const rg_states *s, int g, int32_t b, int32_t p)
 {
     return b >= first_kept(s, g, p) || rg_kept_for_good(&s->spec.group[g].kept, b);
 }
+
+/* ---- files of prefixes (restore.c); all without effect where there are none ---- */
+
+/* Hand over the blocks of q's tail, the end of these ids; and of all nodes up to it that were not handed over yet. */
+void rg_states_put(const rg_states *s, const rg_seq *q, const int32_t *tokens);
+void rg_states_put_path(const rg_states *s, const rg_seq *q);
+void rg_restores_free(struct rg_restores *r); /* NULL is fine */
+/* Add to count[block] the references that restores hold in group g. */
+void rg_restores_count(const rg_states *s, int g, int32_t *count);
+
+/* ---- counts ---- */
 
 /* Blocks of group g that a sequence committed to p keeps. */
 int32_t rg_seq_kept_blocks(const rg_states *s, int g, int32_t p);

@@ -99,6 +99,7 @@ typedef struct rg_runner_options {
     const rg_backend *backend;
     int n_threads;
     bool exact, llm_int8; /* as rg_fwd has them */
+    float attention_sparsity; /* likewise */
     int max_rows, max_logits; /* of one step */
     int max_seqs, max_seq_len; /* the runner's own max_seq_len may come out less */
     size_t state_bytes;       /* memory for state, shared out over the groups, with what hands it out */

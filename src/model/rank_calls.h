@@ -13,6 +13,9 @@ rg_link *rg_ranks_link(rg_ranks *r);
  * rank 0 has stopped the ranks, and *r is NULL.  For tests: host_ranks as of rg_link_mpi, and nanoseconds that each
  * exchange takes longer.  False and *err: MPI is not there. */
 bool rg_ranks_join(rg_ranks **r, int host_ranks, uint64_t delay_ns, rg_error *err) RG_MUST_CHECK;
+/* Ranks that serve a model of so many bytes of weights best: one on each NUMA node, where each has a few cores of ours
+ * and its part of the weights is read in far more time than exchanges take; else 1.  Asks the machine's topology. */
+int rg_ranks_best(uint64_t weight_bytes);
 /* Threads of each rank where nobody says: its share of the cores; r NULL: all of them. */
 int rg_ranks_threads(const rg_ranks *r);
 

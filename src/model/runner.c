@@ -46,6 +46,7 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
                           .reader = r->reader,
                           .exact = r->o.exact,
                           .llm_int8 = r->o.llm_int8,
+                          .attention_sparsity = r->o.attention_sparsity,
                           .settled = r->o.wrap, /* a reader around the lane's may look at values */
                           .n_threads = is_small(r, batch) ? 1 : r->o.n_threads,
                           .state = rg_store_memory(r->base.store),

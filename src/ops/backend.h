@@ -58,7 +58,8 @@ typedef struct rg_step {
     const void *model;
     const rg_batch *batch;
     const rg_reader *reader; /* the lane's, or one around it */
-    bool exact, llm_int8;    /* as rg_fwd has them */
+    bool exact, llm_int8, bf16; /* as rg_fwd has them, */
+    float attention_sparsity;   /*   and this */
     bool settled;            /* each operation is over before the next one begins: for readers that look at values */
     int n_threads;           /* of the lane's, which run it */
     rg_state_memory *state;
@@ -91,9 +92,11 @@ typedef struct rg_lane {
 
 /* ---- for who computes in the host's memory (ops/back) ---- */
 
-/* y[r, 16 i + j] = the sum over k of x[r, k] panel i [k][j], for m rows of x: the exact product of f32. */
+/* y[r, 16 i + j] = the sum over k of x[r, k] panel i [k][j], for m rows of x: the exact product of f32; or, of rows
+ * that were rounded to bf16 (host_round), with panels rounded likewise and sums in f32, cols being a multiple of 32. */
 typedef struct rg_host_product {
     const float *x, *panels; /* panels: [n_panels] of [cols][16], panel_floats apart; both aligned to 64 bytes */
+    const uint16_t *rounded; /* NULL: x */
     float *y;
     size_t ldx, ldy, panel_floats;
     int m, n_panels, cols;
@@ -166,6 +169,7 @@ struct rg_backend {
 
     /* Of the host's memory, by the calling thread. */
     void (*host_multiply)(const rg_backend *b, const rg_host_product *p);
+    void (*host_round)(const rg_backend *b, uint16_t *to, const float *x, size_t n); /* f32 to bf16, to nearest even */
     void (*host_activate)(const rg_backend *b, rg_activation act, float *y, const float *x, size_t n); /* y = act(x) */
 
     /* For measuring.  About n multiply-adds of a kind from registers, by one thread; returns how many were done; 0: it

@@ -247,6 +247,9 @@ struct rg_fwd {
     const rg_batch *batch;
     bool exact;            /* recipe: exact, else fast where the weight has one */
     bool llm_int8;         /* fast is LLM.int8() where it is int8 otherwise */
+    bool bf16;             /* not exact: operands of products with weights of f32 are rounded to bf16 (training) */
+    float attention_sparsity; /* each query leaves out blocks of keys whose weights are all below this threshold, which
+                               * is less than 1; 0: none */
     int layer;             /* being computed; -1 outside the layers */
     bool apart;            /* operations that stand for several are run one by one: for who tapes them */
     bool guessing;         /* what is computed now serves a guess alone: nothing for who looks at values */

@@ -353,17 +353,13 @@ static bool read_infill(rg_call *c, rg_refusal *e)
 {
     rg_fim_file files[MOST_FILES];
     rg_fim_prompt prompt = { .files = files };
-    rg_mixed ids;
 
     prefill_only(c);
     if (!check_fields(c, e) || !rg_native_read(c, e) || !read_files(c, files, &prompt.n_files, e) ||
         !read_text(c, "input_prefix", true, &prompt.prefix, e) ||
         !read_text(c, "input_suffix", true, &prompt.suffix, e) || !read_text(c, "prompt", false, &prompt.start, e))
         return false;
-    rg_mixed_init(&ids);
-    bool ok = rg_fim_write(&ids, c->server, &prompt, e) && rg_mixed_take(&ids, c, e);
-    rg_mixed_fini(&ids);
-    return ok;
+    return rg_fim_take(c, &prompt, e);
 }
 
 static const rg_shape infill = { NATIVE, .read = read_infill };

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "server/call.h"
+#include "server/fim.h"
 
 static const rg_prompt *prompt_of(const rg_call *c, const rg_choice *ch)
 {
@@ -257,11 +258,30 @@ static void progress(rg_call *c, rg_buf *out)
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
+/* What is to stand between prompt and suffix, by the marks of the model's family. */
+static bool read_insert(rg_call *c, rg_refusal *e)
+{
+    const json_t *prompt = json_object_get(c->body, "prompt"), *suffix = json_object_get(c->body, "suffix");
+
+    if (!json_is_string(suffix))
+        return rg_refuse_field(e, "suffix", "'suffix' must be a string.");
+    if (c->server->fim.prefix < 0)
+        return rg_refuse(e, 400, "unsupported_value", "suffix", "The model '%.200s' has no marks for a text that is "
+                         "filled in: 'suffix' is not supported.", c->server->o.model);
+    if (!json_is_string(prompt))
+        return rg_refuse_field(e, "prompt", "'prompt' must be one string where there is a 'suffix'.");
+    if (c->f.echo)
+        return rg_refuse(e, 400, "unsupported_value", "echo", "'echo' is not supported with 'suffix'.");
+    const rg_fim_prompt text = { .prefix = json_string_value(prompt), .suffix = json_string_value(suffix),
+                                 .start = "" };
+    return rg_fim_take(c, &text, e);
+}
+
 static bool read_request(rg_call *c, rg_refusal *e)
 {
     if (c->f.max_tokens == RG_NOT_GIVEN)
         c->f.max_tokens = 16; /* as this API has it */
-    return rg_call_read_prompts(c, e);
+    return json_object_get(c->body, "suffix") ? read_insert(c, e) : rg_call_read_prompts(c, e);
 }
 
 static const rg_shape shape = {

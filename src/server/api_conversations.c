@@ -150,13 +150,38 @@ static void reply_page(rg_server *s, rg_exchange *x, const json_t *items)
 
 /* ---- responses --------------------------------------------------------------------------------------------------- */
 
+/* A response that was to be made in the background and is not any more has failed: the server ended meanwhile, or had
+ * no memory to say how it went. */
+static void end_abandoned(json_t *response)
+{
+    const char *status = text_of(response, "status");
+
+    if (!json_is_true(json_object_get(response, "background")) || !status ||
+        (strcmp(status, "queued") != 0 && strcmp(status, "in_progress") != 0))
+        return;
+    json_object_set_new(response, "status", json_string("failed"));
+    json_object_set_new(response, "error", json_pack("{s:s, s:s}", "code", "server_error", "message",
+                                                     "The server ended before this response was finished."));
+}
+
+/* The response that a path names, and what is kept with it; NULL: there is none. */
+static json_t *load_response(rg_server *s, rg_exchange *x, const char *id)
+{
+    const bool runs = rg_background_runs(s, id); /* first: it may end, and is then kept as it ended */
+    json_t *v = rg_kept_load(s, owner_of(s, x), id);
+
+    if (!runs)
+        end_abandoned(json_object_get(v, "response"));
+    return v;
+}
+
 void rg_api_response(rg_server *s, rg_exchange *x)
 {
     json_t *v = NULL, *all;
     place p;
 
     if (read_place(&p, x, "/v1/responses/"))
-        v = rg_kept_load(s, owner_of(s, x), p.id);
+        v = load_response(s, x, p.id);
     if (!json_object_get(v, "response")) {
         refuse_unknown(s, x);
     } else if (!p.below[0]) {
@@ -194,7 +219,7 @@ void rg_api_response_cancel(rg_server *s, rg_exchange *x)
     place p;
 
     if (read_place(&p, x, "/v1/responses/") && !strcmp(p.below, "cancel") && !p.item[0])
-        v = rg_kept_load(s, owner_of(s, x), p.id);
+        v = load_response(s, x, p.id);
     response = json_object_get(v, "response");
     if (!response)
         refuse_unknown(s, x);

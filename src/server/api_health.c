@@ -128,6 +128,7 @@ static void write_plan(rg_buf *out, const rg_server *s)
     rg_out_text(out, "isa", s->info.isa);
     rg_out_text(out, "recipe", s->info.recipe);
     rg_out_text(out, "kv_type", s->info.kv_type);
+    rg_out_real(out, "attention_sparsity", s->info.attention_sparsity);
     rg_out_int(out, "threads", s->info.n_threads);
     rg_out_int(out, "context", s->info.max_seq_len);
     rg_out_int(out, "parameters", (int64_t)s->info.n_parameters);
@@ -140,13 +141,16 @@ static void write_plan(rg_buf *out, const rg_server *s)
     rg_out_close(out, '}');
 }
 
-/* One of several models is closed until it is asked for. */
-static const char *state_word(rg_server *s)
+/* One of several models is closed until it is asked for.  While its engine is being closed the state is still "ready",
+ * so that only `open`, from rg_server_hold, says what other endpoints say too. */
+static const char *state_word(rg_server *s, bool open)
 {
     static const char *const states[] = { "loading", "ready", "draining", "fault" };
     int state = atomic_load(&s->state);
 
-    return state == RG_LOADING && s->models && !rg_models_is_wanted(s) ? "closed" : states[state];
+    if (!s->models || open || state > RG_READY)
+        return states[state];
+    return rg_models_is_wanted(s) ? "loading" : "closed";
 }
 
 /* What the page's gauges show, of the model that the query names. */
@@ -155,10 +159,14 @@ void rg_api_status(rg_server *first, rg_exchange *x)
     static const struct {
         const char *name;
         rg_gauge_id id;
-    } gauges[] = { { "tokens_per_s", RG_G_TOKENS_S }, { "prompt_tokens_per_s", RG_G_PREFILL_S },
-                   { "batch", RG_G_BATCH },           { "running", RG_G_RUNNING },
-                   { "waiting", RG_G_WAITING },       { "state_used", RG_G_KV },
-                   { "roofline", RG_G_ROOFLINE } };
+        bool kept; /* also once the model is closed */
+    } gauges[] = { { "tokens_per_s", RG_G_TOKENS_S },
+                   { "prompt_tokens_per_s", RG_G_PREFILL_S },
+                   { "batch", RG_G_BATCH },
+                   { "running", RG_G_RUNNING },
+                   { "waiting", RG_G_WAITING },
+                   { "state_used", RG_G_KV },
+                   { "roofline", RG_G_ROOFLINE, true } };
     rg_refusal e = { 0 };
     rg_server *s = rg_models_told(first, x, &e);
     rg_buf out;
@@ -167,18 +175,19 @@ void rg_api_status(rg_server *first, rg_exchange *x)
         rg_reply_refusal(first, x, &e);
         return;
     }
+    const bool open = rg_server_hold(s);
     rg_buf_init(&out, 1 << 16);
     rg_out_open(&out, NULL, '{');
-    rg_out_text(&out, "state", state_word(s));
+    rg_out_text(&out, "state", state_word(s, open));
     rg_out_text(&out, "model", s->o.model);
     rg_out_text(&out, "version", RG_VERSION);
     for (size_t i = 0; i < RG_LEN(gauges); i++)
-        rg_out_real(&out, gauges[i].name, rg_metric_gauge(s->metrics, gauges[i].id));
+        rg_out_real(&out, gauges[i].name, open || gauges[i].kept ? rg_metric_gauge(s->metrics, gauges[i].id) : 0);
     rg_out_real(&out, "ttft_s", rg_metric_quantile(s->metrics, RG_H_TTFT, 0.5));
     rg_out_real(&out, "step_s", rg_metric_quantile(s->metrics, RG_H_STEP, 0.5));
     rg_out_real(&out, "drafted_tokens", rg_metric_counter(s->metrics, RG_C_DRAFT_TOKENS));
     rg_out_real(&out, "accepted_tokens", rg_metric_counter(s->metrics, RG_C_ACCEPTED));
-    if (rg_server_hold(s)) {
+    if (open) {
         write_plan(&out, s);
         rg_server_release(s);
     } else {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "server/batches.h"
 
@@ -148,7 +149,7 @@ static rg_stored add(rg_task *t, rg_batch_store *st, rg_batch_record *b, rg_erro
     rg_buf_init(&lines, (size_t)1 << 31);
     for (size_t i = 0; i < json_array_size(list); i++)
         write_line(&lines, json_array_get(list, i));
-    if (lines.failed) {
+    if (lines.failed || rg_json_lost()) {
         rg_buf_fini(&lines);
         return rg_fail_memory(err, 0), RG_STORE_FAILED;
     }

@@ -290,15 +290,11 @@ static bool prepend_context(rg_call *c, rg_refusal *e)
 static bool read_insert(rg_call *c, rg_refusal *e)
 {
     const rg_fim_prompt prompt = { .prefix = text_of(c, "prompt"), .suffix = text_of(c, "suffix"), .start = "" };
-    rg_mixed parts;
 
     if (c->server->fim.prefix < 0)
         return rg_refuse(e, 400, "unsupported_value", "suffix", "\"%.200s\" does not support insert",
                          c->server->o.model);
-    rg_mixed_init(&parts);
-    bool ok = rg_fim_write(&parts, c->server, &prompt, e) && rg_mixed_take(&parts, c, e);
-    rg_mixed_fini(&parts);
-    return ok;
+    return rg_fim_take(c, &prompt, e);
 }
 
 /* The system text, if there is one, stands before the prompt. */

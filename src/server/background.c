@@ -5,6 +5,7 @@
  * and changes its status as the call does. */
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "server/responses.h"
 
@@ -30,9 +31,11 @@ static void forget(background_one *b)
     pthread_mutex_unlock(&b->s->background->lock);
 }
 
-/* Change the kept response's status, with what went wrong in body, an error object; NULL: nothing. */
+/* Change the kept response's status, with what went wrong in body, an error object; NULL: nothing.  Without memory for
+ * that it stays as it is, and is read as failed since no call makes it (rg_api_response). */
 static void set_status(rg_server *s, const char *owner, const char *id, const char *status, const char *body)
 {
+    const uint64_t watch = rg_json_watch();
     json_t *v, *response, *error = body ? json_loads(body, 0, NULL) : NULL, *text;
 
     rg_kept_hold(s->kept);
@@ -48,6 +51,7 @@ static void set_status(rg_server *s, const char *owner, const char *id, const ch
     rg_kept_release(s->kept);
     json_decref(v);
     json_decref(error);
+    rg_json_watch_again(watch);
 }
 
 /* The call is over; called by whoever released its exchange last. */
@@ -59,11 +63,11 @@ static void done(void *arg, rg_exchange *x)
 
     rg_buf_init(&body, 1 << 28);
     status = rg_exchange_take(x, &body);
-    forget(b);
     if (b->cancelled)
         set_status(b->s, b->owner, b->id, "cancelled", NULL);
     else if (status != 200)
         set_status(b->s, b->owner, b->id, "failed", body.n ? body.data : NULL);
+    forget(b);
     rg_buf_fini(&body);
     rg_free(b);
 }
@@ -103,6 +107,8 @@ bool rg_background_start(rg_call *c, rg_refusal *e)
         return rg_refuse_memory(e);
     rg_buf_init(&out, 1 << 28);
     rg_response_write(&out, c, NULL, false, NULL);
+    if (out.failed)
+        rg_json_lose();
     rg_exchange_keep(inner);
     c->x = inner;
     rg_response_keep(c, false, NULL);
@@ -119,6 +125,17 @@ bool rg_background_start(rg_call *c, rg_refusal *e)
     if (ok)
         rg_exchange_release(client); /* the call's */
     return ok;
+}
+
+bool rg_background_runs(rg_server *s, const char *id)
+{
+    bool runs = false;
+
+    pthread_mutex_lock(&s->background->lock);
+    for (const background_one *b = s->background->first; b && !runs; b = b->next)
+        runs = !strcmp(b->id, id);
+    pthread_mutex_unlock(&s->background->lock);
+    return runs;
 }
 
 void rg_background_cancel(rg_server *s, rg_exchange *x, const char *id, json_t *response)

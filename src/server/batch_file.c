@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "server/batch_line.h"
 #include "server/batches.h"
@@ -286,6 +287,7 @@ static bool start_line(rg_batch_run *r, place *p, rg_error *err)
     const rg_route *route = NULL;
     rg_inner_options o = { .id = p->id, .done = land, .arg = p };
 
+    rg_json_watch(); /* what an earlier line lost is nothing to this one */
     rg_buf_init(&body, SIZE_MAX >> 1);
     snprintf(p->id, sizeof p->id, "%s%" PRId64, id_prefix, p->line->number);
     if (!read_request(r, p, &body, &route, &e, err))

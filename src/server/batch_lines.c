@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/batch_line.h"
@@ -268,6 +269,7 @@ static bool start_line(rg_batches *b, rg_slot *slot, const rg_active *a, rg_erro
     rg_buf body = { 0 };
     rg_inner_options o = { .id = slot->id, .done = land, .arg = slot };
 
+    rg_json_watch(); /* what an earlier line lost is nothing to this one */
     rg_buf_init(&body, SIZE_MAX >> 1);
     if (!read_request(b, slot, a->input, &body, &e, err) && !e.status)
         return false;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -173,6 +174,7 @@ static void run_tasks(rg_batches *b)
     pthread_mutex_unlock(&b->lock);
     for (; t; t = next) {
         next = t->next;
+        rg_json_watch();
         t->run(t, b->st);
         rg_store_rest(b->st);
         free_task(t);

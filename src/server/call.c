@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "server/hints.h"
 #include "server/http_head.h"
+#include "server/scorer.h"
 #include "server/talk/force.h"
 
 enum {
@@ -39,7 +40,6 @@ rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_ref
 
     if (!c)
         return rg_refuse_memory(e), NULL;
-    c->json_refused = rg_json_refused();
     c->server = s;
     c->shape = shape;
     c->x = x;
@@ -87,6 +87,7 @@ void rg_call_free(rg_call *c)
         return;
     for (int32_t i = 0; i < c->n_submitted; i++)
         rg_request_close(c->requests[i]);
+    rg_scorer_release(c);
     rg_grammar_close(c->grammar);
     for (int32_t i = 0; c->choices && i < c->n_choices; i++)
         rg_choice_fini(&c->choices[i]);
@@ -409,7 +410,6 @@ bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
 void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *read,
                        void (*write)(rg_buf *out, const rg_rendered *r))
 {
-    const uint64_t refused = rg_json_refused();
     rg_refusal e = { 0 };
     rg_conversation talk = { .server = s, .owner = owner_of(s, x) };
     rg_rendered r = { 0 };
@@ -418,8 +418,6 @@ void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *rea
     rg_buf out;
 
     bool ok = body && read(body, &talk, &e) && rg_render(s, &talk, generate, &r, &e);
-    if (rg_json_refused() != refused)
-        ok = rg_refuse_memory(&e);
     if (ok) {
         rg_warn_of(x, &talk, &r);
         rg_buf_init(&out, MAX_CALL_TEXT);
@@ -588,6 +586,8 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .max_tokens = c->max_tokens,
                     .n_samples = (int32_t)c->f.n,
                     .beam = rg_fields_beams(&c->f),
+                    .search = c->f.search,
+                    .scorer = rg_scorer_of(c, i),
                     .best_of = c->f.use_beams || c->f.best_of < c->f.n ? 0 : (int32_t)c->f.best_of,
                     .sampling = c->sampling,
                     .diffusion = rg_fields_diffusion(&c->f),
@@ -637,9 +637,9 @@ bool rg_call_submit(rg_call *c, rg_refusal *e)
 }
 
 /* True, and refused, if values of the request found no memory while it was read. */
-static bool lost_values(const rg_call *c, rg_refusal *e)
+static bool lost_values(rg_refusal *e)
 {
-    return rg_json_refused() != c->json_refused && !rg_refuse_memory(e);
+    return rg_json_lost() && !rg_refuse_memory(e);
 }
 
 /* X-Ridge-Prefix: a name for what the prompt begins with, so that a balancer that hashes it asks the replica that has
@@ -676,8 +676,8 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
         c->sampling.seed = note->seed;
     else if (c->server->fixed_seed && c->f.seed == RG_NOT_GIVEN)
         c->sampling.seed = c->server->sampling.seed;
-    if (!read_timeout(c, e) || !rg_thinking_read(c, e) || !rg_prediction_read(c, e) || !check_ids(c, e) ||
-        !make_choices(c, e) || !compile(c, e) || lost_values(c, e) || !rg_call_submit(c, e))
+    if (!read_timeout(c, e) || !rg_thinking_read(c, e) || !rg_prediction_read(c, e) || !rg_scorer_find(c, e) ||
+        !check_ids(c, e) || !make_choices(c, e) || !compile(c, e) || lost_values(e) || !rg_call_submit(c, e))
         return false;
     name_prefix(c);
     rg_observe(c->server->metrics, RG_H_N, (double)c->f.n, 1);
@@ -698,15 +698,12 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
 
 void rg_call_answer(rg_server *s, rg_exchange *x, const rg_shape *shape)
 {
-    const uint64_t refused = rg_json_refused();
     rg_refusal e = { 0 };
     rg_call *c = rg_call_new(s, x, shape, &e);
 
     if (c && shape->read(c, &e) && rg_call_start(c, &e))
         return;
     rg_call_free(c);
-    if (e.status && rg_json_refused() != refused)
-        rg_refuse_memory(&e); /* whatever else was found wrong may be what was left out */
     if (e.status)
         rg_reply_refusal(s, x, &e);
 }

@@ -128,12 +128,13 @@ struct rg_call {
     int32_t n_choices, n_ended;
     char id[48];
     int64_t created_s;
-    uint64_t json_refused; /* rg_json_refused when it began, and then when this turn did */
     uint64_t since_ns, first_ns, last_ns;
     uint64_t written_ns; /* when its stream was last written to */
     double deadline_s;
     int32_t max_tokens;
     rg_hints hints;
+    rg_server *scorer_server; /* the model that values answers, held; NULL: none does */
+    rg_scorer scorer;         /*   as the engine is told */
     int64_t n_dropped_tokens; /* of answers that were drawn and lost a vote */
     bool keeps_ids; /* the ids of its answers are kept: the shape wants them, or the client */
     rg_buf out;

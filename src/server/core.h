@@ -107,6 +107,9 @@ extern const int rg_n_routes;
 
 /* Any thread that has the exchange: its endpoint answers, from the model that it names. */
 void rg_server_answer(rg_server *s, rg_exchange *x);
+/* Its endpoint answers from this model.  Values that find no memory meanwhile (rg_json_lost) make every answer and
+ * refusal a 503, so that endpoints need not look at each value. */
+void rg_endpoint_answer(rg_server *s, rg_exchange *x);
 
 /* True if work may begin: it is ready, or opens models when they are asked for. */
 bool rg_server_takes_work(const rg_server *s);

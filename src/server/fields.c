@@ -9,7 +9,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-enum { MAX_STOPS = 64, MAX_STOP_BYTES = 4096, MAX_STOP_IDS = 1024, MAX_BIAS = 1024, MAX_LOGPROBS = 20 };
+enum { MAX_STOPS = 64, MAX_STOP_BYTES = 4096, MAX_STOP_IDS = 1024, MAX_BIAS = 1024, MAX_LOGPROBS = 20,
+       MAX_SIMULATIONS = 4096, MAX_LEAVES = 64, MAX_WIDTH = 64, USUAL_SIMULATIONS = 64 };
 
 /* ---- refusing ---------------------------------------------------------------------------------------------------- */
 
@@ -376,11 +377,82 @@ static bool read_early_stopping(rg_fields *f, const json_t *v, rg_refusal *e)
     return true;
 }
 
+/* A whole number of a search, or a real one (to_real). */
+typedef struct tree_member {
+    const char *name;
+    size_t offset;
+    double min, max;
+    bool is_real;
+} tree_member;
+
+static const tree_member tree_members[] = {
+    { "simulations", offsetof(rg_search_params, simulations), 1, MAX_SIMULATIONS, false },
+    { "leaves", offsetof(rg_search_params, leaves), 1, MAX_LEAVES, false },
+    { "width", offsetof(rg_search_params, width), 1, MAX_WIDTH, false },
+    { "span", offsetof(rg_search_params, span), 1, RG_SPAN_MAX, false },
+    { "rollout", offsetof(rg_search_params, rollout), 0, INT32_MAX, false },
+    { "explore", offsetof(rg_search_params, explore), 0, RG_EXPLORE_MAX, true },
+    { "length_penalty", offsetof(rg_search_params, length_penalty), RG_LENGTH_PENALTY_MIN, RG_LENGTH_PENALTY_MAX,
+      true },
+};
+
+static bool read_tree_member(rg_search_params *p, const char *name, const json_t *v, rg_refusal *e)
+{
+    const tree_member *m = tree_members, *end = tree_members + RG_LEN(tree_members);
+
+    while (m < end && strcmp(m->name, name))
+        m++;
+    if (m == end)
+        return rg_refuse_field(e, "search", "'search.%.40s' is not one of simulations, leaves, width, span, rollout, "
+                               "explore, length_penalty.", name);
+    if (!json_is_number(v) || (!m->is_real && !json_is_integer(v)) || !(json_number_value(v) >= m->min) ||
+        !(json_number_value(v) <= m->max))
+        return rg_refuse_field(e, "search", "'search.%s' must be %s between %g and %g.", m->name,
+                               m->is_real ? "a number" : "an integer", m->min, m->max);
+    if (m->is_real)
+        *(float *)(void *)((char *)p + m->offset) = (float)json_number_value(v);
+    else
+        *(int32_t *)(void *)((char *)p + m->offset) = (int32_t)json_integer_value(v);
+    return true;
+}
+
+/* "mcts", true, or an object of what it is to be like. */
+static bool read_tree(rg_fields *f, const json_t *v, rg_refusal *e)
+{
+    const json_t *explore = json_object_get(v, "explore");
+    const char *name;
+    json_t *member;
+
+    if (!v)
+        return true;
+    if (!json_is_object(v) && !json_is_true(v) && !(json_is_string(v) && !strcmp(json_string_value(v), "mcts")))
+        return rg_refuse_field(e, "search", "'search' must be \"mcts\", or an object with simulations, leaves ...");
+    f->search.simulations = USUAL_SIMULATIONS;
+    json_object_foreach((json_t *)(uintptr_t)v, name, member)
+        if (!read_tree_member(&f->search, name, member, e))
+            return false;
+    if (explore && !(f->search.explore > 0))
+        f->search.explore = -1; /* 0 says nothing */
+    if (f->use_beams || f->best_of != RG_NOT_GIVEN)
+        return rg_refuse_field(e, "search", "'search' does not go together with 'best_of' and 'use_beam_search'.");
+    if (f->stream)
+        return rg_refuse(e, 400, "unsupported_value", "search", "'search' is not supported with 'stream'.");
+    return f->n <= f->search.simulations ||
+           rg_refuse_field(e, "n", "'n' must not be above 'search.simulations'.");
+}
+
 /* Answers that are chosen when all have ended cannot be streamed. */
 static bool read_search(rg_fields *f, const json_t *body, unsigned api, rg_refusal *e)
 {
     const char *name = f->use_beams ? "use_beam_search" : "best_of";
 
+    if (has_own("search", api) && !read_tree(f, json_object_get(body, "search"), e))
+        return false;
+    if (f->scorer && !f->search.simulations && (f->use_beams || f->best_of <= f->n || f->best_of_by))
+        return rg_refuse_field(e, "scorer", "'scorer' needs a 'search', or a 'best_of' above 'n' without beams and "
+                               "without 'best_of_by'.");
+    if (f->scorer_query && !f->scorer)
+        return rg_refuse_field(e, "scorer_query", "'scorer_query' needs a 'scorer'.");
     if (has_own("early_stopping", api) &&
         !read_early_stopping(f, json_object_get(body, "early_stopping"), e))
         return false;

@@ -90,6 +90,8 @@ typedef struct rg_fields {
     rg_constraint constraint;
     int64_t best_of;     /* RG_NOT_GIVEN: as n */
     const char *best_of_by, *vote_after; /* how the best are chosen: NULL or "logprob", "majority" */
+    const char *scorer, *scorer_query; /* the name of a reranker that values answers, and what they are to fit */
+    rg_search_params search; /* a tree search; simulations 0: none */
     int64_t n_told;      /* by majority: of n answers so many are told; 0: all are */
     int64_t no_repeat_ngram;
     bool use_beams;

@@ -91,3 +91,13 @@ bool rg_fim_write(rg_mixed *p, const rg_server *s, const rg_fim_prompt *prompt, 
     return mark(p, f->prefix, e) && text(p, s, prompt->prefix, e) && mark(p, f->suffix, e) &&
            text(p, s, prompt->suffix, e) && mark(p, f->middle, e) && text(p, s, prompt->start, e);
 }
+
+bool rg_fim_take(rg_call *c, const rg_fim_prompt *prompt, rg_refusal *e)
+{
+    rg_mixed ids;
+
+    rg_mixed_init(&ids);
+    bool ok = rg_fim_write(&ids, c->server, prompt, e) && rg_mixed_take(&ids, c, e);
+    rg_mixed_fini(&ids);
+    return ok;
+}

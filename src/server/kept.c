@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -264,6 +265,8 @@ static char *read_from_disk(rg_kept_texts *k, const char *owner, const char *id,
     if (got == 1) {
         const char *s = rg_db_bytes(k->db, GET, 0, n);
         text = rg_strndup(s, *n);
+        if (!text)
+            rg_json_lose();
         rg_db_reset(k->db, GET);
     } else if (got < 0) {
         rg_log(RG_LOG_WARN, "serve: a response was not read: %s", err.text);
@@ -284,16 +287,21 @@ bool rg_kept_put(rg_kept_texts *k, const char *owner, const char *id, const char
     char *copy = can_be(owner, id) ? rg_strndup(text, n) : NULL;
     entry *e;
 
-    if (!copy)
+    if (!copy) {
+        if (can_be(owner, id))
+            rg_json_lose();
         return false;
+    }
     pthread_mutex_lock(&k->lock);
     e = set(k, owner, id, copy, n);
     if (e)
         must_write(k, e);
     make_room(k);
     pthread_mutex_unlock(&k->lock);
-    if (!e)
+    if (!e) {
         rg_free(copy);
+        rg_json_lose();
+    }
     return e;
 }
 
@@ -310,6 +318,8 @@ char *rg_kept_get(rg_kept_texts *k, const char *owner, const char *id, size_t *n
     e = find(k, owner, id);
     if (e && e->text) {
         text = rg_strndup(e->text, e->n);
+        if (!text)
+            rg_json_lose();
         *n = e->n;
         unlink_age(k, e);
         link_newest(k, e);
@@ -323,11 +333,12 @@ bool rg_kept_remove(rg_kept_texts *k, const char *owner, const char *id)
 {
     size_t n;
     char *text = rg_kept_get(k, owner, id, &n);
+    const bool there = text;
     entry *e;
 
-    if (!text)
-        return false;
     rg_free(text);
+    if (!there)
+        return false;
     pthread_mutex_lock(&k->lock);
     e = k->db ? set(k, owner, id, NULL, 0) : find(k, owner, id);
     if (e && k->db)
@@ -335,7 +346,9 @@ bool rg_kept_remove(rg_kept_texts *k, const char *owner, const char *id)
     else if (e)
         drop(k, e);
     pthread_mutex_unlock(&k->lock);
-    return true;
+    if (!e && k->db)
+        rg_json_lose();
+    return e || !k->db;
 }
 
 void rg_kept_hold(rg_kept_texts *k)

@@ -23,11 +23,13 @@ typedef struct rg_kept_options {
 rg_kept_texts *rg_kept_open(const rg_kept_options *o, rg_error *err);
 void rg_kept_close(rg_kept_texts *k); /* what was kept is on the disk afterwards; NULL is fine */
 
+/* Memory that is missing here counts as that of a JSON value: rg_json_lost tells "there is none" from "no memory". */
+
 /* Keep text[0, n) under this id, in place of what was there.  False: no memory, or the id is too long. */
 bool rg_kept_put(rg_kept_texts *k, const char *owner, const char *id, const char *text, size_t n);
 /* A copy, to be rg_free'd, which ends with a NUL not counted in *n; NULL: there is none. */
 char *rg_kept_get(rg_kept_texts *k, const char *owner, const char *id, size_t *n);
-/* False: there was none. */
+/* False: there was none, or no memory to note that it is gone. */
 bool rg_kept_remove(rg_kept_texts *k, const char *owner, const char *id);
 
 /* One at a time reads a text and keeps a changed one in its place. */

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -246,11 +247,6 @@ static void release(rg_server *s, bool used)
     pthread_mutex_unlock(&m->lock);
 }
 
-static void answer(rg_server *s, rg_exchange *x)
-{
-    rg_routes[rg_exchange_notes(x)->route].answer(s, x);
-}
-
 void rg_models_answer(rg_models *m, rg_exchange *x)
 {
     rg_server *s = find(m, x);
@@ -272,7 +268,7 @@ void rg_models_answer(rg_models *m, rg_exchange *x)
     if (refused)
         rg_reply_refusal(s, x, &e);
     else if (!waits) {
-        answer(s, x);
+        rg_endpoint_answer(s, x);
         release(s, true);
     }
 }
@@ -403,7 +399,7 @@ static void answer_all(rg_server *s, rg_waiter *w, const rg_refusal *e)
         if (e)
             rg_reply_refusal(s, w->x, e);
         else
-            answer(s, w->x);
+            rg_endpoint_answer(s, w->x);
         rg_exchange_release(w->x);
         rg_free(w);
     }
@@ -461,6 +457,7 @@ static void open_model(rg_models *m, rg_server *s)
     s->slot->n_users += engine != NULL;
     s->slot->used_ns = rg_now_ns();
     pthread_mutex_unlock(&m->lock);
+    rg_json_watch(); /* what was lost in vain of a model that is open now is no loss of those who wait */
     if (!engine) {
         rg_log(RG_LOG_WARN, "serve: '%s' cannot be opened: %s", s->o.model, err.text);
         rg_refuse(&e, err.code == RG_E_LIMIT ? 503 : 500, "model_not_loaded", "model",

@@ -126,6 +126,13 @@ static void note_totals(rg_metrics *m, const rg_stats *now)
     rg_count_to(m, RG_C_EXPERTS_READ, (double)now->n_experts_read);
     rg_count_to(m, RG_C_EXPERTS_FAILED, (double)now->n_experts_failed);
     rg_count_to(m, RG_C_EXPERT_BYTES, (double)now->expert_bytes_read);
+    rg_count_to(m, RG_C_PREFIX_FOUND, (double)now->n_prefix_found);
+    rg_count_to(m, RG_C_PREFIX_MISSED, (double)now->n_prefix_missed);
+    rg_count_to(m, RG_C_PREFIX_READ, (double)now->prefix_bytes_read);
+    rg_count_to(m, RG_C_PREFIX_WRITTEN, (double)now->prefix_bytes_written);
+    rg_count_to(m, RG_C_PREFIX_DAMAGED, (double)now->n_prefix_damaged);
+    rg_count_to(m, RG_C_PREFIX_FAILED, (double)now->n_prefix_failed);
+    rg_gauge(m, RG_G_PREFIX_FILES, (double)now->prefix_file_bytes);
     rg_gauge(m, RG_G_RUNNING, now->n_running);
     rg_gauge(m, RG_G_WAITING, now->n_waiting);
     rg_gauge(m, RG_G_WAITING_IDS, (double)now->n_waiting_ids);
@@ -206,7 +213,8 @@ static void watch(pump *p, const rg_stats *now, uint64_t now_ns)
     most = most > p->s->o.watchdog_s ? most : p->s->o.watchdog_s;
     p->still_s += passed < max_unseen_s ? passed : max_unseen_s;
     p->watched_ns = now_ns;
-    if (now->n_experts_asked != p->last.n_experts_asked) /* it is under way, and waits for a disk */
+    if (now->n_experts_asked != p->last.n_experts_asked || now->prefix_bytes_read != p->last.prefix_bytes_read)
+        /* it is under way, and waits for a disk */
         p->still_s = 0;
     if (!p->calls || !(now->n_running || now->n_waiting)) /* the very first step is not running before it has ended */
         p->still_s = 0;

@@ -142,9 +142,14 @@ void rg_note_answer(rg_server *s, rg_exchange *x, int status)
 
 void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e)
 {
+    rg_refusal lost;
     rg_buf body;
     char seconds[16];
 
+    if (e->status < 500 && rg_json_lost()) { /* whatever was found wrong may be what was left out */
+        rg_refuse_memory(&lost);
+        e = &lost;
+    }
     rg_buf_init(&body, 1 << 16);
     rg_refusal_write(&body, x, e);
     if (e->retry_after_s > 0) {
@@ -161,7 +166,7 @@ void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e)
 
 void rg_reply_json(rg_server *s, rg_exchange *x, rg_buf *body)
 {
-    if (body->failed) {
+    if (body->failed || rg_json_lost()) {
         rg_refusal e;
         rg_buf_fini(body);
         rg_refuse_memory(&e);

@@ -32,7 +32,7 @@ json_t *rg_kept_load(rg_server *s, const char *owner, const char *id)
 
 bool rg_kept_store(rg_server *s, const char *owner, const char *id, const json_t *v)
 {
-    char *text = v ? rg_body_dump(v) : NULL;
+    char *text = v && !rg_json_lost() ? rg_body_dump(v) : NULL;
     bool ok = text && rg_kept_put(s->kept, owner, id, text, strlen(text));
 
     rg_free(text);
@@ -241,6 +241,8 @@ bool rg_conversation_append(rg_server *s, const char *owner, const char *id, con
         ok = !b.failed && rg_kept_put(s->kept, owner, segment, b.data, b.n) &&
              json_object_set_new(v, "last", json_string(segment)) == 0 && rg_kept_store(s, owner, id, v);
     }
+    if (b.failed)
+        rg_json_lose();
     rg_kept_release(s->kept);
     rg_buf_fini(&b);
     json_decref(v);
@@ -271,7 +273,9 @@ void rg_response_keep(rg_call *c, bool done, const rg_refusal *e)
     rg_buf_init(&b, MAX_KEPT);
     if (c->conversation && done && !e) {
         write_turn(&b, c);
-        if (!b.failed)
+        if (b.failed)
+            rg_json_lose();
+        else if (!rg_json_lost())
             rg_conversation_append(c->server, owner, json_string_value(c->conversation), &b);
         rg_buf_reset(&b);
     }
@@ -281,7 +285,9 @@ void rg_response_keep(rg_call *c, bool done, const rg_refusal *e)
         rg_out_raw(&b, "items", c->items, strlen(c->items));
         rg_out_value(&b, "previous", c->previous);
         rg_out_close(&b, '}');
-        if (!b.failed)
+        if (b.failed)
+            rg_json_lose();
+        else if (!rg_json_lost())
             rg_kept_put(c->server->kept, owner, c->id, b.data, b.n);
     }
     rg_buf_fini(&b);

@@ -169,6 +169,7 @@ static void head(void *arg, rg_exchange *x)
     rg_refusal e = { 0 };
     bool ok;
 
+    rg_json_watch();
     set_headers(x);
     rg_origins_tell(s, x);
     n->route = find_route(method, rg_exchange_path(x), allowed);
@@ -193,6 +194,7 @@ static void handle(void *arg, rg_exchange *x)
 {
     rg_refusal e = { 0 };
 
+    rg_json_watch();
     if (!check_fault(x, &e)) /* of its body */
         rg_reply_refusal(arg, x, &e);
     else
@@ -206,7 +208,13 @@ void rg_server_answer(rg_server *s, rg_exchange *x)
     if (s->models && r->flags & (RG_ROUTE_WORK | RG_ROUTE_ENGINE) && !(r->flags & RG_ROUTE_LIST))
         rg_models_answer(s->models, x);
     else
-        r->answer(s, x);
+        rg_endpoint_answer(s, x);
+}
+
+void rg_endpoint_answer(rg_server *s, rg_exchange *x)
+{
+    rg_json_watch();
+    rg_routes[rg_exchange_notes(x)->route].answer(s, x);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */

@@ -266,13 +266,15 @@ static bool finish(rg_call *c)
     record(c, why_ended(c));
     if (c->f.stream) {
         c->shape->stop(c, &c->out);
+        if (c->out.failed || rg_json_lost())
+            return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
         flush(c);
         rg_exchange_end(c->x);
         rg_note_answer(c->server, c->x, 200);
         return false;
     }
     c->shape->whole(c, &c->out);
-    if (c->out.failed || rg_json_refused() != c->json_refused)
+    if (c->failed || c->out.failed || rg_json_lost())
         return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
     rg_reply_json(c->server, c->x, &c->out);
     return false;
@@ -330,7 +332,7 @@ bool rg_call_turn(rg_call *c, uint64_t now)
         rg_count_finish(c->server->metrics, "abort");
         return false;
     }
-    c->json_refused = rg_json_refused();
+    rg_json_watch();
     take_all(c, now);
     limit_time(c, now);
     if (c->f.stream)
@@ -345,7 +347,7 @@ bool rg_call_turn(rg_call *c, uint64_t now)
         c->choices[i].news = false;
     if (c->f.stream)
         break_silence(c, now);
-    if (c->failed || c->out.failed || rg_json_refused() != c->json_refused)
+    if (c->failed || c->out.failed || rg_json_lost())
         return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
     if (c->f.stream && c->out.n)
         flush(c);

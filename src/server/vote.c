@@ -1,47 +1,30 @@
 /* vote.c -- see vote.h. */
-#define _GNU_SOURCE 1 /* memmem */
 #include "server/vote.h"
 
-#include <ctype.h>
 #include <string.h>
-#include <strings.h>
 
-static bool is_around(char c)
+#include "base/mem.h"
+#include "base/votes.h"
+
+/* The votes of each of n choices, of those that agree with an earlier one 0.  False: no memory. */
+static bool count(const rg_call *c, rg_choice *choices, int32_t n)
 {
-    return isspace((unsigned char)c) || c == '.';
-}
+    rg_string *text = rg_array((size_t)n, sizeof *text);
+    int32_t *votes = rg_array((size_t)n, sizeof *votes);
+    const bool ok = text && votes;
 
-/* What of an answer is voted on. */
-static rg_string voted(const rg_call *c, const rg_choice *ch)
-{
-    const rg_buf *text = c->shape->is_chat ? &ch->answer.content : &ch->text;
-    const char *at = text->n ? text->data : "", *end = at + text->n, *mark = c->f.vote_after;
+    for (int32_t i = 0; ok && i < n; i++) {
+        const rg_buf *whole = c->shape->is_chat ? &choices[i].answer.content : &choices[i].text;
 
-    for (const char *next = at; mark && (next = memmem(next, (size_t)(end - next), mark, strlen(mark)));)
-        at = next += strlen(mark);
-    while (at < end && is_around(*at))
-        at++;
-    while (end > at && is_around(end[-1]))
-        end--;
-    return (rg_string){ at, (size_t)(end - at) };
-}
-
-static bool agree(rg_string a, rg_string b)
-{
-    return a.n == b.n && !strncasecmp(a.data, b.data, a.n);
-}
-
-/* The votes of each of n choices, as those have it who agree with an earlier one: 0. */
-static void count(const rg_call *c, rg_choice *choices, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        int64_t first = 0;
-
-        while (!agree(voted(c, &choices[first]), voted(c, &choices[i])))
-            first++;
-        choices[i].n_votes = 0;
-        choices[first].n_votes++;
+        text[i] = rg_vote_text((rg_string){ whole->data, whole->n }, c->f.vote_after);
     }
+    if (ok)
+        rg_votes_count(text, n, votes);
+    for (int32_t i = 0; ok && i < n; i++)
+        choices[i].n_votes = votes[i];
+    rg_free(text);
+    rg_free(votes);
+    return ok;
 }
 
 /* Bring the best choice of [from, n) to `from`; the others keep their order as far as votes are equal. */
@@ -63,7 +46,7 @@ void rg_call_vote(rg_call *c)
     for (int32_t p = 0; p < c->n_prompts; p++) {
         rg_choice *own = &c->choices[p * n];
 
-        count(c, own, n);
+        c->failed |= !count(c, own, (int32_t)n);
         for (int64_t k = 0; k < told; k++) {
             bring(own, k, n);
             own[k].index = (int32_t)(p * told + k);

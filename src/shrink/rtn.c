@@ -2,6 +2,8 @@
  * and Zettlemoyer 2023. */
 #include "shrink/rtn.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "model/origin.h"
 #include "shrink/forms.h"
@@ -62,38 +64,75 @@ bool rg_settle_codes(rg_shrink_options *o, rg_error *err)
 
 /* ---- a model in memory ------------------------------------------------------------------------------------------- */
 
-static bool is_rounded(const rg_weight_set *set, int i)
+bool rg_round_is_of(const rg_weight_set *set, int i)
 {
     const int role = set->spec[i]->role;
 
     return set->layer[i] >= 0 && set->placed[i] && role != W_ROUTER && role != W_SHARED_ROUTER;
 }
 
-static bool round_weight(rg_weight_set *set, int i, const rg_coding *c, double *bits, rg_error *err)
-{
-    rg_weight *w = &set->all[i];
-    float *row = rg_array((size_t)w->cols, sizeof *row);
-    const rg_placing what = { .type = RG_F32, .n_mats = w->n_mats, .rows = w->rows, .cols = w->cols };
-    rg_placed *f32 = row ? set->backend->weight_new(set->backend, &what, err) : NULL;
-    rg_coded one = { 0 };
-    bool ok = row ? f32 && rg_coded_init(&one, c, 1, w->cols, err) : rg_fail_memory(err, (size_t)w->cols * sizeof *row);
+/* A weight that is rounded, row by row. */
+typedef struct weight_work {
+    rg_weight_set *set;
+    int i;
+    rg_placed *f32; /* what it becomes */
+    float *row, *whole; /* a row, and the same as it was */
+    bool *kept;         /* [cols] */
+    rg_coded one;
+} weight_work;
 
-    for (int64_t r = 0; ok && r < w->n_mats * w->rows; r++) {
-        w->placed->owner->weight_get(w->placed, r / w->rows, r % w->rows, row);
-        rg_round_row(&one, c, 0, row);
-        rg_coded_row(&one, 0, row);
-        f32->owner->weight_put(f32, r / w->rows, r % w->rows, row);
+/* The columns of a matrix that stay.  How many bits that adds. */
+static double choose_kept(const weight_work *x, const rg_coding *c, const rg_round_keep *keep, int64_t mat)
+{
+    const rg_weight *w = &x->set->all[x->i];
+
+    memset(x->kept, 0, (size_t)w->cols * sizeof *x->kept);
+    return keep ? (double)(w->rows * keep->choose(keep->arg, x->set, x->i, mat, x->kept)) * (16 - c->bits) : 0;
+}
+
+static double round_rows(weight_work *x, const rg_coding *c, const rg_round_keep *keep)
+{
+    const rg_weight *w = &x->set->all[x->i];
+    double bits = (double)(w->n_mats * w->rows * w->cols) * c->bits;
+
+    for (int64_t r = 0; r < w->n_mats * w->rows; r++) {
+        if (r % w->rows == 0)
+            bits += choose_kept(x, c, keep, r / w->rows);
+        w->placed->owner->weight_get(w->placed, r / w->rows, r % w->rows, x->row);
+        memcpy(x->whole, x->row, (size_t)w->cols * sizeof *x->row);
+        rg_round_row(&x->one, c, 0, x->row);
+        rg_coded_row(&x->one, 0, x->row);
+        for (int64_t k = 0; k < w->cols; k++)
+            if (x->kept[k])
+                x->row[k] = rg_f16_to_f32(rg_f32_to_f16(x->whole[k]));
+        x->f32->owner->weight_put(x->f32, r / w->rows, r % w->rows, x->row);
     }
+    return bits +
+           (double)(w->n_mats * w->rows) * (double)x->one.n_groups * (16 + (x->one.zero && !c->sym ? c->bits : 0));
+}
+
+static bool round_weight(rg_weight_set *set, int i, const rg_coding *c, const rg_round_keep *keep, double *bits,
+                         rg_error *err)
+{
+    const rg_weight *w = &set->all[i];
+    const rg_placing what = { .type = RG_F32, .n_mats = w->n_mats, .rows = w->rows, .cols = w->cols };
+    weight_work x = { .set = set, .i = i, .row = rg_array((size_t)w->cols, sizeof *x.row),
+                      .whole = rg_array((size_t)w->cols, sizeof *x.whole),
+                      .kept = rg_array((size_t)w->cols, sizeof *x.kept) };
+    bool ok = (x.row && x.whole && x.kept) || rg_fail_memory(err, (size_t)w->cols * 2 * sizeof *x.row);
+
+    x.f32 = ok ? set->backend->weight_new(set->backend, &what, err) : NULL;
+    ok = x.f32 && rg_coded_init(&x.one, c, 1, w->cols, err);
     if (ok) {
-        const double groups = (double)(w->n_mats * w->rows) * (double)one.n_groups;
-        *bits +=
-            (double)(w->n_mats * w->rows * w->cols) * c->bits + groups * (16 + (one.zero && !c->sym ? c->bits : 0));
-        rg_weights_replace(set, i, f32);
+        *bits += round_rows(&x, c, keep);
+        rg_weights_replace(set, i, x.f32);
     } else {
-        rg_placed_free(f32);
+        rg_placed_free(x.f32);
     }
-    rg_coded_fini(&one);
-    rg_free(row);
+    rg_coded_fini(&x.one);
+    rg_free(x.row);
+    rg_free(x.whole);
+    rg_free(x.kept);
     return ok;
 }
 
@@ -113,15 +152,15 @@ double rg_stored_bits(const rg_model *m)
     return bits;
 }
 
-bool rg_round_model(rg_model *m, const rg_coding *c, double *bits, rg_error *err)
+bool rg_round_model(rg_model *m, const rg_coding *c, const rg_round_keep *keep, double *bits, rg_error *err)
 {
     rg_weight_set *set = &m->weights;
 
     *bits = 0;
     for (int i = 0; i < set->n; i++)
-        if (!is_rounded(set, i))
+        if (!rg_round_is_of(set, i))
             *bits += set->spec[i]->derive ? 0 : stored_bits(&set->all[i]);
-        else if (!round_weight(set, i, c, bits, err))
+        else if (!round_weight(set, i, c, keep, bits, err))
             return false;
     return true;
 }

@@ -10,10 +10,6 @@
 
 #include "base/mem.h"
 
-enum { TOKENS = 1024 };
-
-static const double TAPE_BYTES = 4e9; /* of all layers' tapes at most */
-
 /* ---- texts of a step --------------------------------------------------------------------------------------------- */
 
 static void take_row(void *arg, int row, const float *x)
@@ -144,7 +140,8 @@ void rg_passes_step(rg_passes *p, const job *j)
                                             .model = j,
                                             .batch = &batch,
                                             .reader = rg_tape_wrap(j->tape, p->lane->reader),
-                                            .exact = true,
+                                            .exact = !p->back.bf16,
+                                            .bf16 = p->back.bf16,
                                             .settled = true,
                                             .n_threads = p->n_threads,
                                             .state = rg_store_memory(p->store) });
@@ -621,9 +618,10 @@ static rg_passes *passes_of(const rg_model *model, rg_masters *m, const rg_backe
     p->pool = o->pool;
     p->n_threads = o->n_threads;
     p->n_steps = 1;
-    p->max_tokens = o->max_tokens > 0 ? o->max_tokens : TOKENS;
-    p->max_bytes = o->tape_bytes ? (double)o->tape_bytes : TAPE_BYTES;
+    p->max_tokens = o->max_tokens > 0 ? o->max_tokens : RG_PIECE_TOKENS;
+    p->max_bytes = o->tape_bytes ? (double)o->tape_bytes : RG_PIECE_TAPE_BYTES;
     rg_back_lane_open(&p->back, backend, o->pool, o->n_threads);
+    p->back.bf16 = o->bf16;
     p->tape = rg_tape_new(&p->back, rg_masters_weight, m, NULL, err);
     if (!p->tape) {
         rg_passes_free(p);

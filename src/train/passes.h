@@ -59,6 +59,7 @@ typedef struct rg_passes_options {
     int n_threads;
     int max_tokens;    /* of a piece, at least; one row is never cut; 0: a number that suits caches */
     rg_pool *pool;     /* n_threads at least, borrowed */
+    bool bf16;         /* products of bf16 with sums in f32 */
     size_t tape_bytes; /* for tapes of all layers; where it does not suffice layers run twice; 0: 4 GB */
 } rg_passes_options;
 
@@ -96,8 +97,8 @@ bool rg_passes_compute(rg_passes *p, const rg_passes_run *run, double *sum, rg_e
 typedef struct rg_chain_run {
     const rg_texts *texts; /* rows and documents; ids are those of step 0, targets are not read */
     int n_steps;
-    const int32_t *ids;        /* [n_steps, rows * length] that the rows of each step read */
-    const float *features;     /* [rows * length, feature_cols] of step 0 */
+    const int32_t *ids;    /* [n_steps, rows * length] that the rows of each step read */
+    const float *features; /* [rows * length, feature_cols] of step 0 */
     int feature_cols;
     const rg_loss *loss;        /* [n_steps] */
     const rg_layer_loss *inner; /* of the network's output: layer 0, once for each step, the last one first; or NULL */

@@ -2,9 +2,10 @@
 #ifndef RG_TRAIN_PASSES_INSIDE_H
 #define RG_TRAIN_PASSES_INSIDE_H
 
+#include "ops/back/counted.h"
 #include "train/passes.h"
 
-enum { HEAD_ROWS = 256, MAX_CARRIED = 8 };
+enum { HEAD_ROWS = RG_PIECE_HEAD_ROWS, MAX_CARRIED = 8 };
 
 /* What is alive between layers. */
 typedef struct carried {

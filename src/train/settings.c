@@ -9,6 +9,8 @@
 
 static const char *const schedules[RG_RATE_SHAPES] = { "cosine", "linear", "constant", "wsd" };
 
+static const char *const precisions[RG_PRECISIONS] = { "f32", "bf16" };
+
 enum { DECAY_SHARE = 5 }; /* of wsd: the last fifth of the steps */
 
 typedef enum kind { INT, REAL, SEED } kind;
@@ -55,14 +57,32 @@ rg_train_settings rg_train_settings_default(void)
                                 .init_std = 0.02 };
 }
 
+/* Its place among n names; n: it is none of them. */
+static int by_name(const char *name, const char *const *names, int n)
+{
+    int i = 0;
+
+    while (i < n && strcmp(name, names[i]))
+        i++;
+    return i;
+}
+
 bool rg_rate_shape_by_name(const char *name, rg_rate_shape *out)
 {
-    for (int i = 0; i < RG_RATE_SHAPES; i++)
-        if (!strcmp(name, schedules[i])) {
-            *out = (rg_rate_shape)i;
-            return true;
-        }
-    return false;
+    const int i = by_name(name, schedules, RG_RATE_SHAPES);
+
+    if (i < RG_RATE_SHAPES)
+        *out = (rg_rate_shape)i;
+    return i < RG_RATE_SHAPES;
+}
+
+bool rg_precision_by_name(const char *name, rg_precision *out)
+{
+    const int i = by_name(name, precisions, RG_PRECISIONS);
+
+    if (i < RG_PRECISIONS)
+        *out = (rg_precision)i;
+    return i < RG_PRECISIONS;
 }
 
 static double value_of(const rg_train_settings *s, size_t i)
@@ -104,7 +124,7 @@ static size_t find(const char *name)
     return i;
 }
 
-/* What is no number: a pair of betas, the schedule's name.  False, with *err as it was: it is no setting. */
+/* What is no number: a pair of betas, names.  False, with *err as it was: it is no setting. */
 static bool read_other(rg_train_settings *s, const char *name, const json_t *v, bool *known, rg_error *err)
 {
     *known = true;
@@ -119,6 +139,11 @@ static bool read_other(rg_train_settings *s, const char *name, const json_t *v, 
         if (json_is_string(v) && rg_rate_shape_by_name(json_string_value(v), &s->schedule))
             return true;
         return rg_fail(err, RG_E_INPUT, "setting 'schedule' is not one of cosine, linear, constant, wsd");
+    }
+    if (!strcmp(name, "precision")) {
+        if (json_is_string(v) && rg_precision_by_name(json_string_value(v), &s->precision))
+            return true;
+        return rg_fail(err, RG_E_INPUT, "setting 'precision' is not one of f32, bf16");
     }
     *known = false;
     return true;
@@ -157,7 +182,10 @@ void rg_train_settings_write(const rg_train_settings *s, rg_buf *to)
     rg_buf_str(to, "{");
     for (size_t i = 0; i < RG_LEN(members); i++)
         rg_buf_printf(to, "\"%s\": %.17g, ", members[i].name, value_of(s, i));
-    rg_buf_printf(to, "\"schedule\": \"%s\"}", schedules[s->schedule]);
+    rg_buf_printf(to, "\"schedule\": \"%s\"", schedules[s->schedule]);
+    if (s->precision != RG_PRECISION_F32) /* checkpoints of before do not tell it */
+        rg_buf_printf(to, ", \"precision\": \"%s\"", precisions[s->precision]);
+    rg_buf_str(to, "}");
 }
 
 bool rg_train_settings_check(const rg_train_settings *s, rg_error *err)

@@ -13,10 +13,19 @@ typedef enum rg_rate_shape {
     RG_RATE_SHAPES
 } rg_rate_shape;
 
+/* Of products with weights.  RG_PRECISION_BF16: forward and backward, operands are rounded to bf16; sums and all
+ * else stay in f32. */
+typedef enum rg_precision {
+    RG_PRECISION_F32,
+    RG_PRECISION_BF16,
+    RG_PRECISIONS
+} rg_precision;
+
 typedef struct rg_train_settings {
     int32_t steps, warmup;  /* updates; those in which the rate rises */
     double peak, floor;     /* the highest learning rate, and the share of it at the end */
     rg_rate_shape schedule; /* how it falls in between */
+    rg_precision precision;
     double weight_decay, beta1, beta2, eps;
     double clip;                 /* of the global norm; 0: none */
     int32_t micro, rows, length; /* micro-batches of a step, rows of each, ids of a row */
@@ -35,6 +44,7 @@ void rg_train_settings_write(const rg_train_settings *s, rg_buf *to);
 /* False and *err: a setting is out of its range. */
 bool rg_train_settings_check(const rg_train_settings *s, rg_error *err) RG_MUST_CHECK;
 bool rg_rate_shape_by_name(const char *name, rg_rate_shape *out);
+bool rg_precision_by_name(const char *name, rg_precision *out);
 
 /* Of RG_RATE_WSD: the step from which the rate falls.  What was trained until there is the beginning of any longer run,
  * too. */

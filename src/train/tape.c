@@ -14,6 +14,8 @@ typedef struct base {
     int rows, cols, version;
     int saved_version; /* of the values at `saved`; -1: none */
     rg_mat saved, grad;
+    bool is_zero;  /* the gradient is 0, whatever stands in it; */
+    bool is_given; /*   not so of one that is the caller's */
 } base;
 
 /* Columns [first, first + cols) of an activation, and its values there if they were kept. */
@@ -391,37 +393,62 @@ void rg_tape_carry(rg_tape *t, const rg_fwd *f, const rg_act *a, const rg_mat *g
         return;
     new_base(t, f, (int)(a - f->acts));
     if (grad)
-        base_at(t, f, a)->grad = *grad;
+        rg_tape_seed(t, f, a, grad);
 }
 
 void rg_tape_seed(rg_tape *t, const rg_fwd *f, const rg_act *a, const rg_mat *grad)
 {
-    base_at(t, f, a)->grad = *grad;
+    base *b = base_at(t, f, a);
+
+    b->grad = *grad;
+    b->is_given = true;
 }
 
 /* ---- walking back ------------------------------------------------------------------------------------------------ */
 
-/* The gradient of an operand, of zeros if nothing behind it has one yet. */
-static rg_mat gradient(rg_tape *t, const operand *o)
+static void clear(const rg_mat *m)
+{
+    for (int r = 0; r < m->rows; r++)
+        memset(rg_mat_row(m, r), 0, (size_t)m->cols * sizeof(float));
+}
+
+/* True if an operand is all of an activation, whose gradient is 0: it may be written instead of added to. */
+static bool is_untouched(const rg_tape *t, const operand *o)
+{
+    const base *b = &t->bases[o->base];
+
+    return (!b->grad.at || b->is_zero) && o->first == 0 && o->cols == b->cols;
+}
+
+/* The gradient of an operand, of zeros if nothing behind it has one yet; to be written: of anything. */
+static rg_mat gradient(rg_tape *t, const operand *o, bool to_write)
 {
     if (o->base < 0)
         return (rg_mat){ 0 };
     base *b = &t->bases[o->base];
     if (!b->grad.at) {
         b->grad = rg_slab_mat(&t->common->work, b->rows, b->cols);
+        b->is_zero = true;
         if (!b->grad.at) {
             t->failed = true;
             return (rg_mat){ 0 };
         }
-        memset(b->grad.at, 0, (size_t)b->rows * b->grad.ld * sizeof(float));
     }
+    if (b->is_zero && !to_write)
+        clear(&b->grad);
+    b->is_zero = false;
     return columns(&b->grad, o->first, o->cols);
 }
 
-static void clear(const rg_mat *m)
+/* What an operation wrote had no value before. */
+static void forget(rg_tape *t, const operand *o, const rg_mat *grad)
 {
-    for (int r = 0; r < m->rows; r++)
-        memset(rg_mat_row(m, r), 0, (size_t)m->cols * sizeof(float));
+    base *b = &t->bases[o->base];
+
+    if (o->first == 0 && o->cols == b->cols && !b->is_given)
+        b->is_zero = true;
+    else if (!b->is_zero)
+        clear(grad);
 }
 
 /* True if something behind the operation depends on what it wrote. */
@@ -493,11 +520,12 @@ static bool walk_one(rg_tape *t, record *r, rg_error *err)
         return false;
     for (int i = 0; i < 3; i++) {
         b.out[i] = r->out[i].values;
-        b.d_out[i] = gradient(t, &r->out[i]);
+        b.d_out[i] = gradient(t, &r->out[i], false);
     }
     for (int i = 0; i < 7; i++) {
         b.in[i] = r->in[i].values;
-        b.d_in[i] = gradient(t, &r->in[i]);
+        b.write_in[i] = (kind->needs & RG_BACK_WRITES) && r->in[i].base >= 0 && is_untouched(t, &r->in[i]);
+        b.d_in[i] = gradient(t, &r->in[i], b.write_in[i]);
     }
     find_weights(t, &b);
     if (writes && reads_what_it_writes(r)) {
@@ -513,7 +541,7 @@ static bool walk_one(rg_tape *t, record *r, rg_error *err)
     t->lane->used = mark.used;
     for (int i = 0; i < 3 && writes && !moved; i++)
         if (b.d_out[i].at)
-            clear(&b.d_out[i]);
+            forget(t, &r->out[i], &b.d_out[i]);
     return true;
 }
 
@@ -524,7 +552,7 @@ bool rg_tape_walk(rg_tape *t, rg_tape_note *note, void *arg, rg_error *err)
         record *r = t->records[i];
 
         if (r->op.kind == RG_OP_NOTE) {
-            const rg_mat d = gradient(t, &r->in[0]);
+            const rg_mat d = gradient(t, &r->in[0], false);
 
             if (note && d.at)
                 note(arg, r->layer, &d);

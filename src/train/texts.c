@@ -42,24 +42,20 @@ typedef struct losing {
 static void lose_row(const losing *v, int r)
 {
     const int32_t target = v->c->targets[v->first + r];
-    float *z = rg_mat_row(v->logits, r), most = -INFINITY, own;
+    float *z = rg_mat_row(v->logits, r);
     const int n = v->logits->cols;
     const double weight = v->c->weight ? (double)v->c->weight[v->first + r] : 1;
-    double sum = 0;
 
     v->nll[r] = 0;
     if (target == RG_NO_TARGET) {
         memset(z, 0, (size_t)n * sizeof *z);
         return;
     }
-    own = z[target];
-    for (int i = 0; i < n; i++)
-        most = z[i] > most ? z[i] : most;
+    const float own = z[target], most = rg_back_max(z, n, -INFINITY);
     for (int i = 0; i < n; i++)
         z[i] -= most;
     v->backend->host_activate(v->backend, RG_EXP, z, z, (size_t)n);
-    for (int i = 0; i < n; i++)
-        sum += (double)z[i];
+    const double sum = rg_back_sum(z, n);
     v->nll[r] = weight * (log(sum) + (double)most - (double)own);
     const float by = (float)(weight * v->c->scale / sum);
     for (int i = 0; i < n; i++)

@@ -30,8 +30,11 @@ rg_training *rg_training_new(const rg_training_options *o, rg_error *err)
         t->stand_in = *o->stand_in;
     t->objective = o->objective ? *o->objective : rg_next_ids;
     rg_back_lane_open(&t->lane, o->backend, o->pool, o->n_threads);
-    t->passes =
-        rg_passes_new(o->masters, o->backend, &(rg_passes_options){ .n_threads = o->n_threads, .pool = o->pool }, err);
+    t->passes = rg_passes_new(o->masters, o->backend,
+                              &(rg_passes_options){ .n_threads = o->n_threads,
+                                                    .pool = o->pool,
+                                                    .bf16 = o->settings->precision == RG_PRECISION_BF16 },
+                              err);
     if (t->passes && (!t->objective.add_to || t->objective.add_to(t->objective.arg, &t->adamw, err)) &&
         (o->stand_in ? t->stand_in.add_to(t->stand_in.arg, &t->adamw, err)
                      : rg_adamw_add_masters(&t->adamw, o->masters, err)))

@@ -388,6 +388,17 @@ static void prompts_together_and_in_chunks(void **state)
     }
     json_decref(whole);
     json_decref(cut);
+    json_t *train = command_json("plan " SHAPE " --machine h100 --train --batch 8 --seq 128 --tokens 1e9 --json");
+    const json_t *one = json_array_get(json_object_get(train, "train"), 0);
+    const double lecture = json_number_value(json_object_get(one, "lecture_ops"));
+    assert_true(fabs(lecture / (6.0 * 8 * 128) / json_number_value(json_object_get(one, "params")) - 1) < 1e-6);
+    assert_true(json_number_value(json_object_get(one, "ops")) > 0.5 * lecture);
+    assert_true(fabs(json_number_value(json_object_get(one, "run_s")) *
+                         json_number_value(json_object_get(one, "tokens_s")) / 1e9 - 1) < 1e-6);
+    json_decref(train);
+    command_refuses("plan " SHAPE " --machine h100 --train --precision f16", 2, "f16");
+    command_refuses("plan " SHAPE " --machine h100 --precision bf16", 2, "--train");
+    command_refuses("plan " SHAPE " --machine h100 --train --tokens many", 2, "many");
     command_refuses("plan " SHAPE " --machine h100 --prefill-batch 65 --chunk 64", 2, "65 prompts");
     command_refuses("plan " RG_TEST_DATA "/llada --machine h100 --prefill-batch 2", 2, "--prefill-batch");
 }

@@ -1,10 +1,14 @@
 /* `ridge shrink`, `ridge study` and `quantize --importance` as people run them, on the shipped model. */
 #include "support/command.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "support/model.h"
 
 /* A short text that the model knows. */
@@ -183,6 +187,69 @@ static void what_was_pruned_heals(void **state)
     json_decref(command_json(args));
 }
 
+/* Start `ridge ARGS`, and kill it once this file is there. */
+static void kill_when(const char *args, const char *file)
+{
+    char command[4096];
+    const pid_t pid = fork();
+    int status;
+
+    assert_true(pid >= 0);
+    if (!pid) {
+        snprintf(command, sizeof command, "exec %s/ridge </dev/null %s >/dev/null 2>&1", RG_BUILD_DIR, args);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    while (rg_path_look(file) != RG_PATH_FILE && !waitpid(pid, &status, WNOHANG))
+        usleep(1000);
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    assert_int_equal(rg_path_look(file), RG_PATH_FILE); /* it did not end before */
+}
+
+/* Killed after a checkpoint, a repair goes on to the same weights, and leaves nothing beside them; so does training on a
+ * grid.  What was not stopped begins anew. */
+static void repairs_go_on_after_a_kill(void **state)
+{
+    static const struct { const char *method, *checkpoint, *weights; } of[] = {
+        { "prune tales-1m %s --channels 96 --neurons 288 --samples 4", "repair", "/model.safetensors" },
+        { "qat tales-1m %s --scheme q8_0 --samples 4", "training", "" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(of); i++) {
+        char path[512], args[2048], saved[600], weights[600], *got[2];
+        rg_error err = { 0 };
+        size_t bytes[2];
+
+        snprintf(path, sizeof path, "%s", test_scratch(of[i].checkpoint));
+        snprintf(weights, sizeof weights, "%s%s", path, of[i].weights);
+        snprintf(saved, sizeof saved, "%s.%s.safetensors", path, of[i].checkpoint);
+        for (int k = 0; k < 2; k++) {
+            int n = snprintf(args, sizeof args, "shrink ");
+
+            n += snprintf(args + n, sizeof args - (size_t)n, of[i].method, path);
+            snprintf(args + n, sizeof args - (size_t)n,
+                     " --ctx 64 --perplexity none --heal %s --no-control --steps 30 --batch 2 --length 64 --save 4 "
+                     "--warmup 2",
+                     RG_SOURCE_DIR "/models/calibration.txt");
+            if (k)
+                kill_when(args, saved);
+            strcat(args, k ? " --resume" : "");
+            const int status = command_run(args);
+            if (status)
+                fail_msg("ridge %s: %s", args, command_err);
+            assert_int_equal(rg_path_look(saved), RG_PATH_NONE);
+            assert_ok(got[k] = rg_file_slurp(weights, (size_t)1 << 28, &bytes[k], &err), err);
+        }
+        assert_int_equal(bytes[0], bytes[1]);
+        assert_memory_equal(got[0], got[1], bytes[0]);
+        rg_free(got[0]);
+        rg_free(got[1]);
+    }
+    command_refuses("shrink rtn tales-1m nowhere --resume", 2, "--resume");
+}
+
 /* Models that keep less K/V, and what training wins back. */
 static void models_keep_less(void **state)
 {
@@ -269,6 +336,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(experts_without_thresholds_are_told), cmocka_unit_test(importance_reaches_the_encoder),
         cmocka_unit_test(a_study_goes_on),               cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(what_was_pruned_heals),
+        cmocka_unit_test(repairs_go_on_after_a_kill),
         cmocka_unit_test(models_are_trained_on_a_grid),
         cmocka_unit_test(models_keep_less),
     };

@@ -298,10 +298,156 @@ static void refusals(void **state)
                     "config.json");
 }
 
+/* What is counted: of every row, each key that it sees once for each head; smaller thresholds have less below them, and a
+ * block that is left out has all its weights below. */
+static void softmax(void **state)
+{
+    static const char *const at[] = { "1e-4", "1e-3", "1e-2" };
+    static const double keys[] = { 32.5, 128.5 }; /* the mean of 1 to 64, and of 65 to 192 */
+
+    (void)state;
+    json_t *j = command_json("study sparsity tales-1m --softmax --ctx 192 --windows 2 --every 1 --json");
+    assert_int_equal(json_array_size(rows_of(j)), 3 * 2); /* all layers and two of them, two runs of positions */
+    for (size_t i = 0; i < 6; i++) {
+        json_t *r = json_array_get(rows_of(j), i);
+
+        assert_true(number(r, "from") == (i % 2 ? 64 : 0) && number(r, "keys") == keys[i % 2]);
+        for (int t = 0; t < 3; t++) {
+            char below[16], blocks[16], lost[16];
+            double next = 1;
+
+            snprintf(below, sizeof below, "below_%s", at[t]);
+            snprintf(blocks, sizeof blocks, "blocks_%s", at[t]);
+            snprintf(lost, sizeof lost, "lost_%s", at[t]);
+            if (t < 2) {
+                char other[16];
+                snprintf(other, sizeof other, "below_%s", at[t + 1]);
+                next = number(r, other);
+            }
+            assert_true(number(r, below) >= 0 && number(r, below) <= next && number(r, blocks) <= number(r, below));
+            assert_true(number(r, lost) <= number(r, blocks) * 3 * 64 * strtod(at[t], NULL));
+            assert_true(i % 2 || number(r, blocks) == 0); /* the only block that there is */
+        }
+    }
+    /* All layers are as many rows of each. */
+    for (int k = 0; k < 2; k++) {
+        json_t *all = json_array_get(rows_of(j), (size_t)k);
+        double sum = number(json_array_get(rows_of(j), (size_t)k + 2), "below_1e-2") +
+                     number(json_array_get(rows_of(j), (size_t)k + 4), "below_1e-2");
+        assert_true(fabs(number(all, "below_1e-2") - sum / 2) < 1e-5 && sum > 0.1);
+    }
+    json_decref(j);
+}
+
+/* True if a has no more of all three than b, and less of one. */
+static bool beats(json_t *a, json_t *b)
+{
+    static const char *const of[] = { "kl", "bytes", "token_ms" };
+    bool better = false;
+
+    for (int i = 0; i < 3; i++) {
+        if (number(a, of[i]) > number(b, of[i]))
+            return false;
+        better = better || number(a, of[i]) < number(b, of[i]);
+    }
+    return better;
+}
+
+static bool is_named(json_t *front, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(front); i++)
+        if (!strcmp(json_string_value(json_array_get(front, i)), name))
+            return true;
+    return false;
+}
+
+/* Each alone, and those that go together; what loses nothing has a KL of 0; the front is one; fewer bits are fewer bytes. */
+static void shortcuts(void **state)
+{
+    int n_alone = 0, n_lossless = 0;
+    double weights = 0, kv = 0;
+
+    (void)state;
+    json_t *j = command_json("study shortcuts tales-1m --windows 2 --ctx 64 --length 96 --heal-steps 2 --threads 1 --json");
+    json_t *rows = rows_of(j), *front = json_object_get(j, "front");
+    assert_int_equal(json_array_size(rows), 31);
+    assert_true(json_array_size(front) > 0);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *r = json_array_get(rows, i);
+        const char *name = text(r, "shortcuts");
+        bool beaten = false;
+
+        n_alone += !strstr(name, " + ");
+        if (!json_is_number(json_object_get(r, "kl"))) { /* of two layers the middle is none */
+            assert_string_equal(name, "a layer skipped");
+            assert_non_null(strstr(text(r, "why_not"), "2 layers"));
+            assert_false(is_named(front, name));
+            continue;
+        }
+        assert_string_equal(text(r, "why_not"), "");
+        for (size_t k = 0; k < json_array_size(rows) && !beaten; k++)
+            beaten = json_is_number(json_object_get(json_array_get(rows, k), "kl")) && beats(json_array_get(rows, k), r);
+        assert_true(is_named(front, name) == !beaten);
+        assert_true(json_is_true(json_object_get(r, "front")) == !beaten);
+        assert_true(number(r, "bytes") == number(r, "weight_bytes") + number(r, "kv_bytes") && number(r, "token_ms") > 0);
+        if (i == 0) {
+            assert_string_equal(name, "as it is");
+            weights = number(r, "weight_bytes");
+            kv = number(r, "kv_bytes");
+        }
+        if (!strcmp(name, "as it is") || !strncmp(name, "draft ", 6)) {
+            n_lossless++;
+            assert_true(number(r, "kl") == 0);
+        }
+        if (strstr(name, "weights") || strstr(name, "healed"))
+            assert_true(number(r, "kl") > 0 && number(r, "weight_bytes") < weights);
+        if (!strcmp(name, "K/V q8"))
+            assert_true(number(r, "kl") > 0 && number(r, "kv_bytes") < 0.6 * kv && number(r, "weight_bytes") == weights);
+    }
+    command_refuses("study shortcuts tales-1m --windows 100000 --threads 1", 1, "lower --windows");
+    assert_int_equal(n_alone, 13);
+    assert_int_equal(n_lossless, 3);
+    json_decref(j);
+}
+
+/* One column in a hundred, at least one of each matrix, takes 16 bits, whichever way it is chosen; those with the largest
+ * inputs are worth it. */
+static void salient(void **state)
+{
+    static const char *const kept[] = { "none", "any", "weights", "inputs" };
+
+    char args[1024], *whole = test_read_text(RG_SOURCE_DIR "/models/calibration.txt");
+    const char *path = test_scratch("salient.txt");
+
+    (void)state;
+    whole[20000] = 0;
+    test_write_text(path, whole);
+    free(whole);
+    snprintf(args, sizeof args, "study salient tales-1m --ctx 128 --threads 1 --bits 3 --keep 2 --text %s --json", path);
+    json_t *j = command_json(args);
+    assert_int_equal(json_array_size(rows_of(j)), 5);
+    json_t *row[5];
+    for (size_t i = 0; i < 5; i++)
+        row[i] = json_array_get(rows_of(j), i);
+    assert_string_equal(text(row[0], "kept"), "stored");
+    for (size_t i = 0; i < 4; i++) {
+        assert_string_equal(text(row[i + 1], "kept"), kept[i]);
+        assert_true(number(row[i + 1], "ppl") > number(row[0], "ppl"));
+        assert_true(number(row[i + 1], "total_bits") < number(row[0], "total_bits"));
+    }
+    assert_true(number(row[1], "total_bits") < number(row[2], "total_bits"));
+    assert_true(number(row[2], "total_bits") == number(row[3], "total_bits"));
+    assert_true(number(row[2], "total_bits") == number(row[4], "total_bits"));
+    assert_true(number(row[4], "ppl") < number(row[1], "ppl") && number(row[4], "ppl") < number(row[2], "ppl"));
+    json_decref(j);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(recall), cmocka_unit_test(counted), cmocka_unit_test(resume),
-                                        cmocka_unit_test(kv_types), cmocka_unit_test(every_study_goes_on),
+                                        cmocka_unit_test(kv_types), cmocka_unit_test(softmax), cmocka_unit_test(shortcuts),
+                                        cmocka_unit_test(salient),
+                                        cmocka_unit_test(every_study_goes_on),
                                         cmocka_unit_test(another_text_makes_other_rows),
                                         cmocka_unit_test(refusals) };
 

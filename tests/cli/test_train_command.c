@@ -227,6 +227,7 @@ static void what_cannot_be_trained_is_refused(void **state)
     command_refuses("train " MODEL " --data nowhere.txt -o nowhere", 1, "nowhere.txt");
     command_refuses("train " RG_TEST_DATA "/llama/model.gguf --data " DATA " -o nowhere", 1, "GGUF");
     command_refuses("train " MODEL " --data " DATA " -o nowhere --schedule steps", 2, "schedule");
+    command_refuses("train " MODEL " --data " DATA " -o nowhere --precision f16", 2, "precision");
     command_refuses("distill " MODEL " --data " DATA " -o nowhere", 2, "--teacher");
     command_refuses("distill " MODEL " --teacher " MODEL " --data " DATA " -o nowhere --loss l2", 2, "--loss");
     command_refuses("distill " MODEL " --teacher " MODEL " --data " DATA " -o nowhere --store x", 2, "--store");

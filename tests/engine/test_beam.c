@@ -688,14 +688,14 @@ static void beams_share_their_beginnings(void **state)
     rg_usage u = rg_request_used(r);
     assert_int_equal(u.n_steps, 20);
     /* 1 beam of 4 blocks, then 19 times 4 of 4: 3 blocks of the prompt are shared, and the last by no two. */
-    assert_int_equal(u.beam_blocks_unshared, 4 + 19 * 16);
-    assert_int_equal(u.beam_blocks, 4 + 19 * (3 + 4));
-    assert_true(u.beam_blocks_copied >= 3 && u.beam_blocks_copied <= 19 * 3);
+    assert_int_equal(u.search_blocks_unshared, 4 + 19 * 16);
+    assert_int_equal(u.search_blocks, 4 + 19 * (3 + 4));
+    assert_true(u.search_blocks_copied >= 3 && u.search_blocks_copied <= 19 * 3);
     stats = run_alone(&mixes[1], again, 12, 1000);
     assert_int_equal(stats.n_preempted, 1);
     /* What they had in common was computed once more, and the rest by each. */
     assert_true(stats.n_rows > 2 * 200 + 19 * 4 && stats.n_rows < 2 * 200 + 19 * 4 + 4 * 20);
-    assert_int_equal(rg_request_used(again).beam_blocks, u.beam_blocks);
+    assert_int_equal(rg_request_used(again).search_blocks, u.search_blocks);
     for (int k = 0; k < 4; k++)
         assert_memory_equal(r->samples[k].ids, again->samples[k].ids, 20 * sizeof(int32_t));
     rg_request_unref(r);
@@ -711,8 +711,8 @@ static void slots_are_copied_and_counted(void **state)
     (void)state;
     (void)run_alone(&mixes[4], r, 0, 1000);
     rg_usage u = rg_request_used(r);
-    assert_true(u.beam_blocks_copied >= 6); /* 3 beams that begin, each with its block and its slot */
-    assert_int_equal(u.beam_blocks, u.beam_blocks_unshared);
+    assert_true(u.search_blocks_copied >= 6); /* 3 beams that begin, each with its block and its slot */
+    assert_int_equal(u.search_blocks, u.search_blocks_unshared);
     rg_request_unref(r);
 }
 

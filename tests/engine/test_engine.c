@@ -359,7 +359,7 @@ static void *client_main(void *arg)
         for (int i = 0; scores && i < 20; i++) /* while they come */
             if (count_scores(r, scores) < 0)
                 return arg;
-        while (rg_request_wait(r, &t)) {
+        while (rg_request_wait(r, &t) > 0) {
             if (scores && count_scores(r, scores) != n)
                 return arg;
             if (t.id >= 0 && (seen >= want->n || t.id != want->ids[seen++]))
@@ -426,7 +426,7 @@ static void *wait_for_end(void *arg)
 {
     rg_token t;
 
-    while (rg_request_wait(arg, &t))
+    while (rg_request_wait(arg, &t) > 0)
         ;
     return NULL;
 }

@@ -855,7 +855,7 @@ static void one_thread_watches_many(void **state)
     assert_in_range(s.n_running + s.n_waiting, 0, 8);
     assert_in_range(rg_loop_retry_after(w.loop), 1, 600);
     for (int i = 0; i < 8; i++) {
-        while (rg_request_wait(r[i], &token))
+        while (rg_request_wait(r[i], &token) > 0)
             ;
         rg_request_unref(r[i]);
     }

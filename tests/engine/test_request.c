@@ -194,12 +194,12 @@ static void ends_are_not_part_of_the_output(void **state)
     assert_int_equal(r->samples[1].n_output, 1);
     assert_int_equal(rg_request_tokens(r, 2)[4], 'b');
     for (int n = 0; n < 6; n++) {
-        assert_true(rg_request_wait(r, &t));
+        assert_int_equal(rg_request_wait(r, &t), 1);
         assert_int_equal(t.stop, -1);
         assert_int_equal(t.stop_id, t.finish == RG_FINISH_STOP && t.sample == 1 ? 42 : -1); /* 299 ends the model's own */
     }
     assert_int_equal(rg_request_poll(r, &t), -1);
-    assert_false(rg_request_wait(r, &t));
+    assert_int_equal(rg_request_wait(r, &t), -1);
     rg_request_unref(r);
 
     p.sampling.ignore_eos = true;
@@ -459,7 +459,7 @@ static void near_misses_cost_no_more(void **state)
     r = open_request(&p);
     for (int i = 0; rg_request_append(r, 0, 'a', 0, NULL) == RG_RUNNING; i++)
         assert_true(i < CONTEXT);
-    while (rg_request_wait(r, &t))
+    while (rg_request_wait(r, &t) > 0)
         n_text += t.n_text;
     assert_int_equal(n_text, CONTEXT - 3);
     rg_request_unref(r);
@@ -495,7 +495,7 @@ static void a_reader_sees_all_in_order(void **state)
     r = open_request(&p);
     rg_request_ref(r);
     assert_int_equal(pthread_create(&engine, NULL, append_all, r), 0);
-    while (rg_request_wait(r, &t)) {
+    while (rg_request_wait(r, &t) > 0) {
         if (t.id < 0)
             continue;
         assert_int_equal(t.id, 'a' + (n_seen[t.sample] + t.sample) % 26);

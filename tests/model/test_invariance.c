@@ -31,6 +31,7 @@ typedef struct world {
     const char *name;
     test_model model;
     bool exact, llm_int8, chains_only; /* a recurrence has no trees */
+    float attention_sparsity;
     int vocab, len, max_rows, n_texts;
     text texts[MAX_TEXTS];
     int cuts[24], n_cuts;    /* places where steps are made to end: edges of blocks, segments, windows */
@@ -505,7 +506,7 @@ static void ways(const world *w, const rg_backend *backend, int n_threads, int n
                 .g = { .seed = test_seed * 1000003 + (uint64_t)n_threads * 31 + (uint64_t)backend->name[3] +
                                strlen(backend->name) } };
     test_rig_open(&r->rig, &w->model, &(test_rig_options){ .backend = backend, .n_threads = n_threads, .exact = w->exact,
-                  .llm_int8 = w->llm_int8,
+                  .llm_int8 = w->llm_int8, .attention_sparsity = w->attention_sparsity,
                   .max_rows = w->max_rows, .max_seqs = w->chains_only ? 4 : 1, .max_len = w->len + MARGIN, .prefixes = true,
                   .state_bytes = tight_memory(w) });
     if (!r->slow || n_threads == 2)
@@ -549,6 +550,7 @@ static void baseline(world *w, text *t)
 
     test_rig_open(&rig, &w->model, &(test_rig_options){ .backend = rg_backend_find("auto", NULL), .n_threads = 1, .exact = w->exact,
                                                         .llm_int8 = w->llm_int8,
+                                                        .attention_sparsity = w->attention_sparsity,
                                                         .max_rows = 1, .max_seqs = 1, .max_len = w->len });
     rg_seq *q = rg_seq_new(rig.states, w->len, 0, &err);
     assert_ok(q, err);
@@ -629,7 +631,9 @@ static int room_for(const rg_model *m, int n)
 /* path: of a model; kv: its K/V type.  len: of the texts.  n: ways on each fast instruction set and number of threads. */
 static void world_of(const char *name, const char *path, const char *kv, bool exact, int len, int n)
 {
-    world w = { .name = name, .exact = exact, .llm_int8 = !strcmp(name, "llm.int8"), .len = len, .max_rows = len > 400 ? 300 : 96,
+    world w = { .name = name, .exact = exact, .llm_int8 = !strcmp(name, "llm.int8"),
+                .attention_sparsity = strcmp(name, "attention-sparsity") ? 0.0f : 0.9f,
+                .len = len, .max_rows = len > 400 ? 300 : 96,
                 .n_texts = len > 400 ? 2 : n > N_PARTS ? MAX_TEXTS : 3 };
     rg_rng g = { .seed = test_seed };
 
@@ -783,6 +787,17 @@ static void llm_int8(void **state)
     world_of("llm.int8", world_wide(true), "f32", false, SHORT, n_wide(true));
 }
 
+/* Of random models, whose weights are nearly alike, a threshold of 0.9 leaves out many blocks; of a long text by what the
+ * first block has, in segments. */
+static void attention_sparsity(void **state)
+{
+    (void)state;
+    world_of("attention-sparsity", test_data("llama"), "bf16", true, SHORT, n_wide(true));
+    world_of("attention-sparsity", test_data("gemma3"), "q8", true, SHORT, n_wide(true));
+    world_of("attention-sparsity", test_data("deepseek-v2"), "q4", true, SHORT, n_wide(true));
+    world_of("attention-sparsity", test_data("llama"), "f32", true, LONG, N_PARTS);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -800,6 +815,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(wide_experts),
         cmocka_unit_test(act_order),
         cmocka_unit_test(llm_int8),
+        cmocka_unit_test(attention_sparsity),
     };
 
     test_init(argc, argv);

@@ -312,9 +312,42 @@ static void refused(void **state)
     rg_ranks_stop(ranks);
 }
 
+/* In a process of its own, which has not asked the machine yet: ranks for so many bytes of weights on a machine that hwloc
+ * is told of; bytes 0: its cores. */
+static int best_on(const char *machine, uint64_t bytes)
+{
+    const pid_t child = fork();
+    int status = 0;
+
+    assert_true(child >= 0);
+    if (!child) {
+        setenv("HWLOC_SYNTHETIC", machine, 1);
+        _exit(bytes ? rg_ranks_best(bytes) : rg_cores());
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* It comes first: once a process has asked for the machine's cores, it knows them. */
+static void one_for_each_node(void **state)
+{
+    const uint64_t large = (uint64_t)8 << 30, small = (uint64_t)200 << 20;
+
+    (void)state;
+    assert_int_equal(best_on("node:1 core:8 pu:2", large), 1);
+    assert_int_equal(best_on("node:2 core:1 pu:2", large), 1); /* too few cores */
+    assert_int_equal(best_on("node:2 core:4 pu:1", small), 1); /* too little to read */
+    const int cores = best_on("node:2 core:16 pu:2", 0); /* 32, but for the quota of whoever runs this */
+    assert_int_equal(best_on("node:2 core:16 pu:2", large), cores >= 4 ? 2 : 1);
+    assert_int_equal(best_on("node:4 core:8 pu:1", large), cores >= 8 ? 4 : 1);
+    assert_int_equal(best_on("node:4 core:8 pu:1", large / 32), 1);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_for_each_node),
         cmocka_unit_test(on_2_ranks),
         cmocka_unit_test(on_3_ranks),
         cmocka_unit_test(on_4_ranks),

@@ -211,14 +211,17 @@ static void fill_blocks(cases *c, int mode, rg_xblock *x, size_t n)
 
 /* 2^-126 less a little, which a sum meets whether it goes by pairs (columns 0 and 1) or by tiles (4 and 6): in 24 bits it
  * is below the least normal number, as a subnormal it would round up to it.  The rest is zero. */
-static void plant_edge(uint16_t *w, uint16_t *x, size_t rows, size_t ld)
+static void plant_edge(uint8_t *panel, bool of_f32, uint16_t *x, size_t rows, size_t ld)
 {
     static const struct { int at; float w, x; } edge[] = {
         { 0, -0x1.8p-75f, 0x1p-76f }, { 1, 0x1p-63f, 0x1p-63f }, { 4, 0x1p-63f, 0x1p-63f }, { 6, -0x1.8p-75f, 0x1p-76f } };
 
     for (size_t i = 0; i < RG_LEN(edge); i++) {
         for (int k = 0; k < 16; k++)
-            w[rg_bf16_at(32, edge[i].at, k)] = rg_f32_to_bf16(edge[i].w);
+            if (of_f32)
+                memcpy(panel + sizeof(float) * (size_t)(16 * edge[i].at + k), &edge[i].w, sizeof(float));
+            else
+                ((uint16_t *)(void *)panel)[rg_bf16_at(32, edge[i].at, k)] = rg_f32_to_bf16(edge[i].w);
         for (size_t r = 0; r < rows; r++)
             x[r * ld + (size_t)edge[i].at] = rg_f32_to_bf16(edge[i].x);
     }
@@ -257,7 +260,7 @@ static bool panel_rows_same(const cases *c, const panel_case *p)
     static const int few[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 33, 65, 69, BATCH_M, MAX_M }; /* tiles of up to 6, and any rest */
     const int *rows = c->few ? few : many;
     const size_t n_rows = c->few ? RG_LEN(few) : RG_LEN(many);
-    static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", "tiles" };
+    static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", "tiles", "rounded" };
     const size_t row_items = (size_t)p->cols / (p->recipe == RG_INT8 ? 32 : 1);
     char what[128];
 
@@ -280,7 +283,8 @@ static bool panel_rows_same(const cases *c, const panel_case *p)
 
 static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps, int mode)
 {
-    static const size_t items[RG_RECIPE_COUNT] = { sizeof(float), sizeof(rg_xblock), sizeof(uint16_t), sizeof(uint16_t) };
+    static const size_t items[RG_RECIPE_COUNT] = { sizeof(float), sizeof(rg_xblock), sizeof(uint16_t), sizeof(uint16_t),
+                                                    sizeof(uint16_t) };
     static panel_case p;
     bool same;
 
@@ -308,7 +312,7 @@ static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps
         else
             fill_bf16(c, mode, (uint16_t *)p.x + r * p.ld, p.ld - 1);
     if (mode == 6)
-        plant_edge((uint16_t *)(void *)p.panel, p.x, (size_t)p.max_m, p.ld);
+        plant_edge(p.panel, layout == RG_LAYOUT_F32, p.x, (size_t)p.max_m, p.ld);
     for (size_t j = 0; j < RG_LEN(p.want); j++)
         p.want[j] = 12345.0f;
     panel_call(c->ref, &p, p.x, p.max_m, p.want);

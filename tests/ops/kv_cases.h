@@ -82,7 +82,7 @@ static bool cases_store(cases *c)
 typedef struct attend_case {
     rg_type type;
     int k_dim, v_dim, v_stride, mode;
-    bool capped;
+    bool capped, sparse; /* sparse: queries leave out blocks whose weights are small */
 } attend_case;
 
 /* x as a value of the type, of q8 in fortieths, of q4 a run of it. */
@@ -169,13 +169,13 @@ static bool attend_same(cases *c, const attend_case *t)
     memset(o, 0, QUERIES * v_dim * 4);
     for (size_t i = 0; i < QUERIES; i++) {
         queries[i] = q + i * k_dim;
-        a[i] = (rg_softmax){ -INFINITY, 0.0f, o_ref + i * v_dim };
-        b[i] = (rg_softmax){ -INFINITY, 0.0f, o + i * v_dim };
+        a[i] = (rg_softmax){ -INFINITY, 0.0f, o_ref + i * v_dim, i == 1 ? 0.5f : -INFINITY };
+        b[i] = (rg_softmax){ -INFINITY, 0.0f, o + i * v_dim, a[i].top };
     }
     for (size_t i = 0; i < RG_LEN(seen); i++) {
         rg_attend r = { .q = queries, .n = i == 5 ? 1 : QUERIES, .type = t->type, .k_dim = t->k_dim,
                         .v_dim = t->v_dim, .v_stride = t->v_stride, .seen = seen[i],
-                        .scale = 0.125f, .cap = t->capped ? 30.0f : 0.0f };
+                        .scale = 0.125f, .cap = t->capped ? 30.0f : 0.0f, .below = t->sparse ? -0.1f : 0.0f };
         uint8_t *k = walled(1, k_bytes), *v = walled(2, v_bytes);
 
         floats(c, t->mode == 4 ? 0 : t->mode, q, QUERIES * k_dim);
@@ -236,9 +236,12 @@ static bool cases_attend(cases *c)
             for (int mode = 0; mode < (j < 4 ? 4 : 1); mode++) {
                 if (i >= STORED_TYPES - 1 && dims[j][1] != dims[j][2])
                     continue;
-                const attend_case t = { kv_types[i], dims[j][0], dims[j][1],
-                                        kv_types[i] == RG_Q4_1 ? rg_kv_runs(dims[j][1]) * RG_KV_RUN : dims[j][2], mode,
-                                        mode == 3 || j == 4 };
+                attend_case t = { kv_types[i], dims[j][0], dims[j][1],
+                                  kv_types[i] == RG_Q4_1 ? rg_kv_runs(dims[j][1]) * RG_KV_RUN : dims[j][2], mode,
+                                  mode == 3 || j == 4, false };
+                if (!attend_same(c, &t))
+                    return false;
+                t.sparse = true;
                 if (!attend_same(c, &t))
                     return false;
             }

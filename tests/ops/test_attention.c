@@ -549,9 +549,134 @@ static void sinks_are_counted(void **state)
     assert_true(ops[0] == ops[1] && ops[0] == 2.0 * (20 + 12) * (71 + 72 + 73) * 6);
 }
 
+/* ---- attention sparsity ------------------------------------------------------------------------------------------ */
+
+/* Keys of some places become large, so that scores differ by much: the first ones, as "sinks" are, and a few more. */
+static void spread_scores(sequence *s)
+{
+    for (int j = 0; j < s->n; j++) {
+        const float by = j < 3 ? 5.0f : j % 197 == 13 ? 4.0f : 0.2f;
+
+        for (int d = 0; d < k_cols(s); d++)
+            s->k[j * k_cols(s) + d] *= by;
+    }
+}
+
+/* What place i should give if blocks are left out as kernels.h says; counts blocks that are, and sums the weight that
+ * is lost. */
+static void naive_sparse(const sequence *s, int i, int h, double threshold, double *y, int *n_left_out, double *lost)
+{
+    const int v_dim = s->kv.v_dim, kv_head = h / (s->n_heads / s->kv.n_heads);
+    double in_first = -INFINITY, running = -INFINITY, all = 0, sum = 0, most = -INFINITY;
+
+    memset(y, 0, (size_t)v_dim * sizeof *y);
+    for (int j = 0; j <= i; j++)
+        most = reads(s, h, i, j) ? fmax(most, score(s, i, j, h)) : most;
+    for (int j = 0; j < RG_BLOCK && j <= i; j++)
+        in_first = reads(s, h, i, j) ? fmax(in_first, score(s, i, j, h)) : in_first;
+    for (int block = 0; block * RG_BLOCK <= i; block++) {
+        double best = -INFINITY, weight = 0;
+        const int end = (block + 1) * RG_BLOCK < i + 1 ? (block + 1) * RG_BLOCK : i + 1;
+
+        if (block % (RG_SEGMENT / RG_BLOCK) == 0)
+            running = block ? in_first : -INFINITY;
+        for (int j = block * RG_BLOCK; j < end; j++)
+            if (reads(s, h, i, j)) {
+                best = fmax(best, score(s, i, j, h));
+                weight += exp(score(s, i, j, h) - most);
+            }
+        all += weight;
+        if (best == -INFINITY)
+            continue;
+        if (best < running + log(threshold)) {
+            ++*n_left_out;
+            *lost += weight;
+            continue;
+        }
+        running = fmax(running, best);
+        sum += weight;
+        for (int j = block * RG_BLOCK; j < end; j++)
+            for (int d = 0; reads(s, h, i, j) && d < v_dim; d++)
+                y[d] += exp(score(s, i, j, h) - most) *
+                        (double)s->kept_v[(j * s->kv.n_heads + kv_head) * v_dim + d];
+    }
+    for (int d = 0; d < v_dim; d++)
+        y[d] /= sum;
+    *lost /= all;
+}
+
+static const sequence sparse_shapes[] = {
+    { .kv = { .type = RG_F32, .n_heads = 2, .k_dim = 20, .v_dim = 12, .offset = 64 }, .n_heads = 6, .n = 700 },
+    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 32, .v_dim = 32 }, .n_heads = 12, .n = 1500 },
+    { .kv = { .type = RG_I8, .n_heads = 2, .k_dim = 32, .v_dim = 40 }, .sight = { .window = 300 }, .n_heads = 4, .n = 700 },
+    { .kv = { .type = RG_F16, .n_heads = 1, .k_dim = 16, .v_dim = 16 }, .n_heads = 2, .n = 2040 },
+};
+
+/* Cut in any way, by any number of threads; V of blocks that no query reads may be anything. */
+static void sparse_is_the_rule(void **state)
+{
+    const double threshold = 1e-3;
+
+    (void)state;
+    for (size_t k = 0; k < RG_LEN(sparse_shapes); k++) {
+        rg_rng rng = { .seed = test_seed + k }, again = rng;
+        sequence s = sparse_shapes[k], same;
+        int n_left_out = 0, n_differ = 0;
+        world w, u;
+
+        world_init(&w, world_cpu(0), 1, &sizes);
+        world_init(&u, world_cpu(0), 2, &sizes);
+        w.attention_sparsity = u.attention_sparsity = (float)threshold;
+        sequence_init(&s, &rng, &w);
+        spread_scores(&s);
+        rg_free(s.kept_k);
+        s.kept_k = kept_rows(&s, s.k, k_cols(&s), true);
+        same = s;
+        sequence_init(&same, &again, &u);
+        memcpy(same.k, s.k, (size_t)s.n * (size_t)k_cols(&s) * sizeof *s.k);
+        for (int at = 0, n; at < s.n; at += n) {
+            n = 1 + (int)rg_rng_below(&rng, at % 2 ? 9 : 500);
+            n = n < s.n - at ? n : s.n - at;
+            run_span(&w, &s, at, n);
+        }
+        for (int at = 0, n; at < s.n; at += n) {
+            n = at + 300 < s.n ? 300 : at + 5 < s.n ? 5 : 1;
+            run_span(&u, &same, at, n);
+        }
+        assert_memory_equal(s.y, same.y, (size_t)s.n * (size_t)y_cols(&s) * sizeof *s.y);
+        for (int i = 0; i < s.n; i += i < s.n - 40 ? 53 : 1)
+            for (int h = 0; h < s.n_heads; h++) {
+                double want[64], full[64], lost = 0, error = 0, bound = 0, largest = 0;
+                int n = 0;
+
+                naive_sparse(&s, i, h, threshold, want, &n, &lost);
+                naive(&s, i, h, full);
+                n_left_out += n;
+                assert_true(lost <= threshold * (double)n * RG_BLOCK); /* as is told */
+                for (int j = 0; j < s.n * v_cols(&s); j++)
+                    largest = fmax(largest, fabs((double)s.kept_v[j]));
+                bound = 2 * lost * largest + 1e-3;
+                for (int d = 0; d < s.kv.v_dim; d++) {
+                    const double got = (double)s.y[(i * s.n_heads + h) * s.kv.v_dim + d];
+
+                    error = fmax(error, fabs(got - full[d]));
+                    n_differ += fabs(got - want[d]) > 1e-3; /* a score may lie at the limit */
+                }
+                assert_true(error <= bound);
+            }
+        assert_true(n_left_out > 40);
+        assert_true(n_differ <= 4 * s.kv.v_dim);
+        sequence_fini(&s, &w);
+        sequence_fini(&same, &u);
+        world_fini(&w);
+        world_fini(&u);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sparse_is_the_rule),
         cmocka_unit_test(is_the_formula),
         cmocka_unit_test(cuts_never_show),
         cmocka_unit_test(trees_equal_chains),

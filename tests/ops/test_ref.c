@@ -302,6 +302,61 @@ static void attend_ignores_the_unseen(void **state)
     assert_true(isnan(t.m) && isnan(t.l) && isnan(o2[0]) && isnan(o2[1]));
 }
 
+/* Attention sparsity: a block whose weights are all below the threshold leaves no trace, and its V is not read; a query
+ * beside it that has one above takes part. */
+static void attend_leaves_out_the_small(void **state)
+{
+    static float k[16 * 64], v[64 * 8];
+    rg_cpu cpu;
+
+    (void)state;
+    for (int n_cpu = 0; rg_cpu_nth(n_cpu); n_cpu++) {
+        cpu = *rg_cpu_nth(n_cpu);
+        float query[9][16] = { { 0 } }, o[9][8], m[9];
+        const float *q[9];
+        rg_softmax s[9];
+        rg_attend a = { .q = q, .n = 9, .k = k, .v = v, .type = RG_F32, .k_dim = 16, .v_dim = 8, .v_stride = 8,
+                        .seen = ~0ull, .scale = 1.0f, .below = -5.0f, .k_next = k, .v_next = k };
+
+        for (int j = 0; j < 64; j++)
+            for (int d = 0; d < 16; d++)
+                k[d * 64 + j] = d == 0 ? (j == 40 ? 2.0f : 1.0f) : 0.0f;
+        for (int i = 0; i < 9; i++) { /* its best score is 2; what it knows: 6.9 or 7.1 of m, or of top */
+            query[i][0] = 1.0f;
+            q[i] = query[i];
+            m[i] = i % 3 == 0 ? 6.9f : 7.1f;
+            s[i] = (rg_softmax){ .m = i % 2 ? m[i] : 0.0f, .l = 1.5f, .o = o[i], .top = i % 2 ? -INFINITY : m[i] };
+            for (int d = 0; d < 8; d++)
+                o[i][d] = d ? -0.0f : 3.0f;
+        }
+        for (int i = 0; i < 64 * 8; i++)
+            v[i] = 1.0f;
+        cpu.attend(&a, s);
+        for (int i = 0; i < 9; i++) {
+            const bool takes_part = i % 3 == 0;
+
+            assert_true((s[i].l > 1.5f || s[i].m == 2.0f) == takes_part);
+            assert_true((o[i][1] > 0) == takes_part && (takes_part || (signbit(o[i][1]) && o[i][0] == 3.0f)));
+            assert_true(takes_part || s[i].m == (i % 2 ? m[i] : 0.0f));
+        }
+        for (int i = 0; i < 64 * 8; i++) /* as is seen where all leave it out */
+            v[i] = NAN;
+        for (int i = 0; i < 9; i++)
+            s[i] = (rg_softmax){ .m = 7.1f, .l = 1.5f, .o = o[i], .top = -INFINITY };
+        memset(o, 0, sizeof o);
+        cpu.attend(&a, s);
+        for (int i = 0; i < 9; i++)
+            assert_true(s[i].l == 1.5f && o[i][0] == 0 && o[i][7] == 0);
+        for (int j = 0; j < 64; j++)
+            k[j] = j == 40 ? NAN : 1.0f;
+        cpu.attend(&a, s); /* what is no number is not passed over */
+        assert_true(isnan(s[0].l));
+        a.looks = true;
+        cpu.attend(&a, s + 1);
+        assert_true(s[1].top == 1.0f);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +367,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stored_values_agree_with_formats),
         cmocka_unit_test(norm_and_rotation),
         cmocka_unit_test(attend_ignores_the_unseen),
+        cmocka_unit_test(attend_leaves_out_the_small),
     };
 
     test_init(argc, argv);

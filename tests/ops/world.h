@@ -22,6 +22,7 @@ typedef struct world {
     rg_cpu_fwd fwd[MAX_THREADS];
     int n_threads;
     bool exact, llm_int8;
+    float attention_sparsity;
     rg_group_memory groups[3];
     const rg_batch *batch;
     void (*text)(rg_fwd *f, void *arg);
@@ -70,6 +71,7 @@ static inline void world_thread(void *arg, int thread)
                                  .batch = w->batch,
                                  .exact = w->exact,
                                  .llm_int8 = w->llm_int8,
+                                 .attention_sparsity = w->attention_sparsity,
                                  .layer = -1,
                                  .thread = thread,
                                  .n_threads = w->n_threads },

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE 1
 #include <dirent.h>
 
-#include "server/live.h"
+#include "server/held.h"
 #include "support/batch.h"
 
 static test_server t;
@@ -423,6 +423,17 @@ static void owners_see_their_own(void **state)
     free(lines);
 }
 
+static long long n_completed(const char *id)
+{
+    char path[128];
+
+    snprintf(path, sizeof path, "/v1/batches/%s", id);
+    json_t *v = test_ask_json(t.port, "GET", path, NULL, NULL, 200);
+    long long n = test_count(v, "completed");
+    json_decref(v);
+    return n;
+}
+
 static void a_cancel_keeps_what_is_done(void **state)
 {
     char id[64], path[160], file[64], body[256], *lines = make_lines(300, 30);
@@ -431,6 +442,7 @@ static void a_cancel_keeps_what_is_done(void **state)
     max_batches = 1;
     start(false);
     max_batches = 64;
+    hold();
     json_t *v = new_batch(NULL, lines, "/v1/completions", id);
     snprintf(file, sizeof file, "/v1/files/%s", test_text(v, "input_file_id"));
     snprintf(body, sizeof body, "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\"}",
@@ -439,17 +451,13 @@ static void a_cancel_keeps_what_is_done(void **state)
     TEST_UNTIL(figure("ridge_batches") >= 1);
     json_decref(test_ask_json(t.port, "POST", "/v1/batches", NULL, body, 429)); /* one at a time */
     json_decref(test_ask_json(t.port, "DELETE", file, NULL, NULL, 409)); /* it is being read */
-    snprintf(path, sizeof path, "/v1/batches/%s", id);
-    uint64_t from = rg_now_ns();
-    for (long long done = 0; done < 10; json_decref(v)) {
-        v = test_ask_json(t.port, "GET", path, NULL, NULL, 200);
-        done = test_count(v, "completed");
-        assert_true(rg_seconds(from, rg_now_ns()) < TEST_WATCHDOG_S);
-    }
+    atomic_store(&permits, 100); /* a line takes 30 */
+    TEST_UNTIL(n_completed(id) >= 10);
     snprintf(path, sizeof path, "/v1/batches/%s/cancel", id);
     v = test_ask_json(t.port, "POST", path, NULL, "", 200);
     assert_string_equal(test_text(v, "status"), "cancelling");
     json_decref(v);
+    let_go();
     v = test_batch_wait(t.port, NULL, id, "cancelled", TEST_WATCHDOG_S);
     assert_int_equal(figure("ridge_batch_lines_completed_total"), test_count(v, "completed"));
     assert_int_equal(figure("ridge_batch_lines_failed_total"), 0);
@@ -667,34 +675,44 @@ static void setting_the_clock_ends_nothing(void **state)
     free(lines);
 }
 
-/* Beside somebody who waits for an answer one line runs; alone, many. */
+/* Beside somebody who waits for an answer one line runs; alone, many.  Each step gives the answer one token, so its steps
+ * are the first N_TOKENS of the engine. */
 static void lines_run_in_the_gaps(void **state)
 {
-    static const char stream[] = "{\"prompt\":\"a\",\"max_tokens\":450,\"ignore_eos\":true,\"stream\":true}";
-    char id[64], head[256], some[4096], *lines = make_lines(60, 40);
-    int most = 0;
+    enum { N_TOKENS = 450, N_LINES = 60, LINE_TOKENS = 40 };
+    char id[64], head[256], body[128], *lines = make_lines(N_LINES, LINE_TOKENS);
+    json_int_t most = 0;
+    json_t *step;
+    size_t i;
 
     (void)state;
     start(false);
+    hold();
     int fd = test_web_connect(t.port);
-    int k = snprintf(head, sizeof head, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
-                     strlen(stream), stream);
-    assert_true(test_web_send(fd, head, (size_t)k));
-    assert_true(test_web_some(fd, some, 1, TEST_WATCHDOG_S) == 1); /* it runs */
+    snprintf(body, sizeof body, "{\"prompt\":\"a\",\"max_tokens\":%d,\"ignore_eos\":true,\"stream\":true}", N_TOKENS);
+    int n = snprintf(head, sizeof head, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+                     strlen(body), body);
+    assert_true(test_web_send(fd, head, (size_t)n));
+    TEST_UNTIL(rg_engine_stats(t.engine).n_waiting == 1);
     json_decref(new_batch(NULL, lines, "/v1/completions", id));
-    for (bool on = true; on;) {
-        int n = rg_engine_stats(t.engine).n_running;
-        long got = test_web_some(fd, some, sizeof some - 1, TEST_WATCHDOG_S);
-        some[got > 0 ? got : 0] = 0;
-        on = got > 0 && !strstr(some, "[DONE]") && !strstr(some, "\"length\"");
-        if (on) /* its last token was not there when they were counted */
-            most = n > most ? n : most;
-    }
+    let_go();
+    test_reply r = test_web_read(fd, TEST_WATCHDOG_S);
+    assert_int_equal(r.status, 200);
+    assert_non_null(strstr(r.body, "\"length\""));
+    test_reply_free(&r);
     close(fd);
-    assert_in_range(most, 0, 2); /* 0: the answer was over before anybody looked */
-    TEST_UNTIL(rg_engine_stats(t.engine).n_running >= 5);
     json_t *v = test_batch_wait(t.port, NULL, id, "completed", TEST_WATCHDOG_S);
-    assert_int_equal(test_count(v, "completed"), 60);
+    assert_int_equal(test_count(v, "completed"), N_LINES);
+    json_decref(v);
+    v = test_ask_json(t.port, "GET", "/steps?limit=8000", NULL, NULL, 200);
+    json_array_foreach(json_object_get(v, "steps"), i, step) {
+        json_int_t running = json_integer_value(json_object_get(step, "running"));
+        if (json_integer_value(json_object_get(step, "number")) < N_TOKENS && running > most)
+            most = running;
+    }
+    assert_in_range(most, 1, 2);
+    /* one line after the other would be as many steps as they have tokens */
+    assert_true(json_integer_value(json_object_get(v, "next")) < N_TOKENS + N_LINES * LINE_TOKENS / 2);
     json_decref(v);
     free(lines);
     test_server_stop(&t);

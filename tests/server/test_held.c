@@ -1,50 +1,24 @@
 /* test_held.c -- the server over an engine that the test holds before any step: clients that reset their connection in every
- * state there is, a full queue, deadlines, and an engine that is lost.  Linked so that the scheduler is asked through here. */
+ * state there is, a full queue, deadlines, and an engine that is lost.  Linked so that the scheduler, and the server's wait
+ * for the engine, are asked through here. */
 #define _GNU_SOURCE 1
-#include "server/live.h"
+#include "server/held.h"
 
-#include <stdatomic.h>
 #include <sys/socket.h>
-
-#include "engine/scheduler.h"
 
 #define HEAD "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 
-/* ---- holding ----------------------------------------------------------------------------------------------------- */
+/* ---- the engine, held -------------------------------------------------------------------------------------------- */
 
-static atomic_bool held;
-static atomic_int permits, pause_us; /* steps that go through though it is held; how long each takes more */
+static atomic_int n_looks; /* that the server's thread took at the engine */
 
-int __real_rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan);
-int __wrap_rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan);
+bool __real_rg_engine_wait(rg_engine *e, uint64_t *seen, double timeout_s);
+bool __wrap_rg_engine_wait(rg_engine *e, uint64_t *seen, double timeout_s);
 
-int __wrap_rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan)
+bool __wrap_rg_engine_wait(rg_engine *e, uint64_t *seen, double timeout_s)
 {
-    bool taken = false;
-    int n;
-
-    while (atomic_load(&held) && !taken)
-        if (atomic_load(&permits) > 0)
-            taken = atomic_fetch_sub(&permits, 1) > 0;
-        else
-            test_nap(0.0005);
-    if (atomic_load(&pause_us))
-        test_nap(1e-6 * atomic_load(&pause_us));
-    n = __real_rg_scheduler_next(s, budget, plan);
-    if (taken && !n) /* it was no step */
-        atomic_fetch_add(&permits, 1);
-    return n;
-}
-
-static void hold(void)
-{
-    atomic_store(&permits, 0);
-    atomic_store(&held, true);
-}
-
-static void let_go(void)
-{
-    atomic_store(&held, false);
+    atomic_fetch_add(&n_looks, 1);
+    return __real_rg_engine_wait(e, seen, timeout_s);
 }
 
 static test_server t;
@@ -52,13 +26,14 @@ static test_server t;
 static void start(const rg_server_options *o, int max_seqs)
 {
     let_go();
-    atomic_store(&pause_us, 0);
+    rg_clock_set(NULL, NULL);
     test_server_start(&t, o, 1024, max_seqs);
 }
 
 static void stop(void)
 {
     let_go();
+    rg_clock_set(NULL, NULL);
     test_server_stop(&t);
 }
 
@@ -401,37 +376,61 @@ static void who_waits_too_long_is_told(void **state)
     stop();
 }
 
+/* A request that runs, held, and has some tokens. */
+static int open_and_run(const char *headers, const char *body)
+{
+    uint64_t before = n_steps();
+
+    hold();
+    int fd = open_request(headers, body);
+    TEST_UNTIL(n_waiting() == 1);
+    atomic_store(&permits, 3);
+    TEST_UNTIL(n_steps() == before + 3);
+    return fd;
+}
+
+static void check_ended_by_deadline(int fd)
+{
+    test_reply r = test_web_read(fd, TEST_WATCHDOG_S);
+    json_t *v = test_reply_json(&r);
+
+    assert_int_equal(r.status, 200);
+    assert_non_null(strstr(r.body, "\"stop_reason\":\"deadline\""));
+    assert_in_range(json_integer_value(test_json_at(v, "usage.completion_tokens")), 3, 5);
+    json_decref(v);
+    test_reply_free(&r);
+    close(fd);
+}
+
 static void a_deadline_ends_it_with_what_there_is(void **state)
 {
-    static const char slow[] = "{\"prompt\":\"a\",\"max_tokens\":900,\"ignore_eos\":true}";
+    static const char body[] = "{\"prompt\":\"a\",\"max_tokens\":900,\"ignore_eos\":true}";
     rg_server_options o = test_server_options();
 
     (void)state;
     start(&o, 1);
-    atomic_store(&pause_us, 5000); /* 900 tokens take some seconds */
-    int fd = open_request("X-Request-Timeout: 0.1\r\n", slow);
-    TEST_UNTIL(n_running() == 1);
-    int waits = open_request("X-Request-Timeout: 0.02\r\n", slow); /* there is one sequence */
+    stop_clock(0);
+    int fd = open_and_run("X-Request-Timeout: 10\r\n", body);
+    int waits = open_request("X-Request-Timeout: 2\r\n", body); /* there is one sequence */
+    TEST_UNTIL(n_waiting() == 1);
+    pass(3);
+    atomic_store(&permits, 1);
     test_reply r = test_web_read(waits, TEST_WATCHDOG_S);
     assert_int_equal(r.status, 504);
     test_reply_free(&r);
-    r = test_web_read(fd, TEST_WATCHDOG_S);
-    assert_int_equal(r.status, 200);
-    assert_non_null(strstr(r.body, "\"stop_reason\":\"deadline\""));
-    test_reply_free(&r);
-    close(fd);
     close(waits);
+    pass(8);
+    let_go();
+    check_ended_by_deadline(fd);
     stop();
     /* the server's own limit, which no client can raise */
-    o.request_timeout_s = 0.05;
+    o.request_timeout_s = 5;
     start(&o, 1);
-    atomic_store(&pause_us, 5000);
-    fd = open_request("X-Request-Timeout: 1000\r\n", slow);
-    r = test_web_read(fd, TEST_WATCHDOG_S);
-    assert_int_equal(r.status, 200);
-    assert_non_null(strstr(r.body, "\"stop_reason\":\"deadline\""));
-    test_reply_free(&r);
-    close(fd);
+    stop_clock(0);
+    fd = open_and_run("X-Request-Timeout: 1000\r\n", body);
+    pass(6);
+    let_go();
+    check_ended_by_deadline(fd);
     stop();
 }
 
@@ -463,6 +462,16 @@ static void check_lost(int whole_fd, int stream_fd)
     assert_true(rg_server_faulted(t.s)); /* which a signal does not mend */
 }
 
+/* The server looks at the engine again and again, and counts little time between two looks, until it is taken to be lost. */
+static void pass_while_watched(double s)
+{
+    for (double passed = 0; passed < s && !rg_server_faulted(t.s); passed += 0.05) {
+        pass(0.05);
+        int n = atomic_load(&n_looks);
+        TEST_UNTIL(atomic_load(&n_looks) >= n + 2 || rg_server_faulted(t.s)); /* one may have begun before */
+    }
+}
+
 static void a_lost_engine_is_noticed(void **state)
 {
     rg_server_options o = test_server_options();
@@ -477,12 +486,11 @@ static void a_lost_engine_is_noticed(void **state)
     /* steps of so long have been usual: ten times that is what it takes */
     o.watchdog_s = 1;
     start(&o, 4);
-    atomic_store(&pause_us, 300000);
-    stream = open_request("", STREAM);
-    TEST_UNTIL(n_steps() >= 4);
-    hold();
-    test_nap(1.2);
+    stop_clock(0.3);
+    stream = open_and_run("", STREAM);
+    pass_while_watched(2);
     assert_int_equal(test_web_status(t.port, "/readyz", NULL), 200);
+    pass_while_watched(2);
     check_lost(-1, stream);
     stop();
 }
@@ -579,7 +587,6 @@ static void an_abandoned_prompt_stays_cached(void **state)
     rg_engine *engine = rg_open(RG_SOURCE_DIR "/models/tales-1m", &eo, &err);
     assert_ok(engine, err);
     let_go();
-    atomic_store(&pause_us, 0);
     test_server_start_with(&t, &o, engine);
     hold();
     snprintf(body, sizeof body, "{%s,\"max_tokens\":4,\"stream\":true}", two_steps());

@@ -385,6 +385,41 @@ static void keys_do_not_see_each_other(void **state)
     }
 }
 
+/* Responses in the background whose server ended before them, as they are found on the disk by the next. */
+static void what_nobody_makes_any_more_has_failed(void **state)
+{
+    static const struct {
+        const char *id, *background, *status, *want;
+    } cases[] = {
+        { "resp_queued", "true", "queued", "failed" },
+        { "resp_begun", "true", "in_progress", "failed" },
+        { "resp_done", "true", "completed", "completed" },
+        { "resp_streamed", "false", "in_progress", "in_progress" },
+    };
+    rg_server_options o = test_server_options();
+    char text[300], path[100];
+
+    (void)state;
+    test_server_stop(&t);
+    o.store_dir = folder_of("abandoned");
+    test_server_start(&t, &o, 256, 4);
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        snprintf(text, sizeof text,
+                 "{\"response\":{\"id\":\"%s\",\"background\":%s,\"status\":\"%s\",\"error\":null},\"items\":[]}", cases[i].id,
+                 cases[i].background, cases[i].status);
+        assert_true(rg_kept_put(t.s->kept, "", cases[i].id, text, strlen(text)));
+    }
+    test_server_stop(&t);
+    test_server_start(&t, &o, 256, 4);
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        snprintf(path, sizeof path, "/v1/responses/%s", cases[i].id);
+        json_t *v = test_web_json(t.port, path, NULL, 200);
+        assert_string_equal(test_json_text(v, "status"), cases[i].want);
+        assert_int_equal(json_is_object(test_json_at(v, "error")), !strcmp(cases[i].want, "failed"));
+        json_decref(v);
+    }
+}
+
 static int setup(void **state)
 {
     rg_server_options o = test_server_options();
@@ -415,6 +450,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(responses_are_made_in_the_background),
         cmocka_unit_test(the_oldest_turns_are_cut),
         cmocka_unit_test(keys_do_not_see_each_other),
+        cmocka_unit_test(what_nobody_makes_any_more_has_failed),
     };
 
     test_init(argc, argv);

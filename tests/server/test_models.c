@@ -2,9 +2,11 @@
  * have, and is closed when nobody asks; whatever the others do, answers are those of each alone. */
 #include "live.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/log.h"
 #include "server/core.h"
 #include "server/json.h"
 #include "server/models.h"
@@ -324,6 +326,76 @@ static void steps_and_status_are_of_one_model(void **state)
     stop(&w);
 }
 
+/* A pipe without room in place of standard error: whoever writes a line to the log waits. */
+typedef struct stuck_log {
+    int pipe[2], stderr_fd;
+} stuck_log;
+
+static void stick_log(stuck_log *l)
+{
+    static const char some[4096];
+
+    assert_int_equal(pipe(l->pipe), 0);
+    assert_int_equal(fcntl(l->pipe[1], F_SETFL, O_NONBLOCK), 0);
+    while (write(l->pipe[1], some, sizeof some) > 0)
+        ;
+    assert_int_equal(fcntl(l->pipe[1], F_SETFL, 0), 0);
+    l->stderr_fd = dup(STDERR_FILENO);
+    assert_true(l->stderr_fd >= 0 && dup2(l->pipe[1], STDERR_FILENO) >= 0);
+}
+
+/* Whoever waits goes on. */
+static void free_log(stuck_log *l)
+{
+    char some[4096];
+
+    dup2(l->stderr_fd, STDERR_FILENO);
+    close(l->stderr_fd);
+    close(l->pipe[1]);
+    while (read(l->pipe[0], some, sizeof some) > 0)
+        ;
+    close(l->pipe[0]);
+}
+
+static bool is_held(world *w, int model)
+{
+    rg_server *s = rg_server_nth(w->s, model);
+    bool held = rg_server_hold(s);
+
+    if (held)
+        rg_server_release(s);
+    return held;
+}
+
+/* Its engine is still there, and everything that tells of the model says that it is closed.  The thread that closes it
+ * stands at the line that it writes before. */
+static void what_is_being_closed_is_closed_for_all(void **state)
+{
+    double from = test_real_s();
+    stuck_log l;
+    world w;
+
+    (void)state;
+    start(&w, 0, (size_t)8 << 20, 0.2);
+    test_reply r = ask(w.port, 1, 0);
+    test_reply_free(&r);
+    stick_log(&l);
+    rg_log_set_level(RG_LOG_INFO);
+    while (is_held(&w, 1) && test_real_s() - from < TEST_WATCHDOG_S)
+        test_nap(0.0005);
+    rg_log_set_level(RG_LOG_WARN);
+    bool loaded = is_loaded(w.port, "llama");
+    json_t *v = get(w.port, "/status?model=llama");
+    bool has_engine = rg_server_nth(w.s, 1)->engine;
+    free_log(&l);
+    assert_true(has_engine && !loaded);
+    assert_string_equal(test_json_text(v, "state"), "closed");
+    assert_float_equal(json_number_value(json_object_get(v, "state_used")), 0, 0);
+    assert_null(json_object_get(v, "plan"));
+    json_decref(v);
+    stop(&w);
+}
+
 /* What can be known of a model that is not open is told; once it is open, its own facts. */
 static void files_tell_what_a_model_can_do(void **state)
 {
@@ -421,6 +493,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_nobody_asks_for_is_closed),
         cmocka_unit_test(clients_say_how_long),
         cmocka_unit_test(steps_and_status_are_of_one_model),
+        cmocka_unit_test(what_is_being_closed_is_closed_for_all),
         cmocka_unit_test(files_tell_what_a_model_can_do),
         cmocka_unit_test(what_cannot_be_is_refused),
     };

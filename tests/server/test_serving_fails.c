@@ -3,12 +3,28 @@
 #include "server/live.h"
 
 #include "base/log.h"
+#include "support/batch.h"
 #include "support/failing.h"
 
 typedef struct kind {
     const char *name, *method, *path, *body;
     int most; /* of the failures that are tried, spread over all */
+    /* What is posted before, if anything, whose answer's id takes the place of %s in path and body; each: before every try,
+     * as the request ends what it names. */
+    const char *before, *before_body;
+    bool each;
+    bool stays; /* work goes on after the answer, and may fail too */
 } kind;
+
+#define CONVERSATION "/v1/conversations"
+#define NEW_CONVERSATION                                                                                               \
+    "{\"items\":[{\"type\":\"message\",\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":"              \
+    "[{\"type\":\"output_text\",\"text\":\"Ho\"}]}],\"metadata\":{\"a\":\"b\"}}"
+#define RESPONSE "{\"input\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_output_tokens\":4,\"temperature\":0}"
+#define LINE "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"A\",\"max_tokens\":2}}\n"
+#define FORM(text)                                                                                                     \
+    "--" TEST_BOUNDARY "\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--" TEST_BOUNDARY             \
+    "\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n" text "\r\n--" TEST_BOUNDARY "--\r\n"
 
 static const kind kinds[] = {
     { "completion", "POST", "/v1/completions",
@@ -38,6 +54,34 @@ static const kind kinds[] = {
       40 },
     { "embedding", "POST", "/v1/embeddings", "{\"input\":\"A dog\"}", 40 },
     { "tokens", "POST", "/tokenize", "{\"prompt\":\"A dog\"}", 40 },
+    { "conversation, made", "POST", CONVERSATION, NEW_CONVERSATION, 60 },
+    { "conversation", "GET", CONVERSATION "/%s", NULL, 40, CONVERSATION, NEW_CONVERSATION },
+    { "conversation, changed", "POST", CONVERSATION "/%s", "{\"metadata\":{\"c\":\"d\",\"e\":\"f\"}}", 60, CONVERSATION,
+      NEW_CONVERSATION },
+    { "conversation, ended", "DELETE", CONVERSATION "/%s", NULL, 40, CONVERSATION, NEW_CONVERSATION, true },
+    { "items", "GET", CONVERSATION "/%s/items", NULL, 60, CONVERSATION, NEW_CONVERSATION },
+    { "items, added", "POST", CONVERSATION "/%s/items", "{\"items\":[{\"role\":\"user\",\"content\":\"more\"}]}", 60,
+      CONVERSATION, NEW_CONVERSATION },
+    { "response in a conversation", "POST", "/v1/responses",
+      "{\"input\":\"Hi\",\"max_output_tokens\":2,\"temperature\":0,\"conversation\":\"%s\"}", 60, CONVERSATION,
+      NEW_CONVERSATION, true },
+    { "kept response", "GET", "/v1/responses/%s", NULL, 60, "/v1/responses", RESPONSE },
+    { "kept response's items", "GET", "/v1/responses/%s/input_items", NULL, 60, "/v1/responses", RESPONSE },
+    { "kept response, gone", "DELETE", "/v1/responses/%s", NULL, 40, "/v1/responses", RESPONSE, true },
+    { "response that goes on", "POST", "/v1/responses",
+      "{\"input\":\"and\",\"max_output_tokens\":4,\"temperature\":0,\"previous_response_id\":\"%s\"}", 60, "/v1/responses",
+      RESPONSE },
+    { "background", "POST", "/v1/responses",
+      "{\"input\":\"Hi\",\"max_output_tokens\":4,\"temperature\":0,\"background\":true}", 60, .stays = true },
+    { "file", "POST", "/v1/files", FORM(LINE), 40 },
+    { "file, told", "GET", "/v1/files/%s", NULL, 20, "/v1/files", FORM(LINE) },
+    { "file, read", "GET", "/v1/files/%s/content", NULL, 20, "/v1/files", FORM(LINE) },
+    { "batch", "POST", "/v1/batches",
+      "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\",\"metadata\":{\"a\":\"b\"}}", 40,
+      "/v1/files", FORM(LINE) },
+    { "batch of messages", "POST", "/v1/messages/batches",
+      "{\"requests\":[{\"custom_id\":\"a\",\"params\":{\"max_tokens\":2,\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}}]}",
+      40 },
     { "models", "GET", "/v1/models", NULL, 20 },
     { "metrics", "GET", "/metrics", NULL, 20 },
 };
@@ -45,7 +89,7 @@ static const kind kinds[] = {
 /* A copy of a body without what is not the same each time: ids and times. */
 static char *without_ids(const char *body)
 {
-    static const char *const keys[] = { "\"id\":\"", "_id\":\"", "\"created\":", "_at\":", "\"timings\":{" };
+    static const char *const keys[] = { "\"id\":\"", "_id\":\"", "\"created\":", "_at\":\"", "_at\":", "\"timings\":{" };
     char *out = strdup(body);
 
     assert_non_null(out);
@@ -92,45 +136,119 @@ static bool is_told(const kind *k, const test_reply *r)
            (r->status == 200 && (strstr(r->body, "\"error\":{") || !strcmp(k->name, "stream")));
 }
 
+static test_reply send(const test_server *t, const char *method, const char *path, const char *body)
+{
+    const bool form = body && !strncmp(body, "--", 2);
+
+    return test_web_ask(t->port, method, path,
+                        form ? "Content-Type: multipart/form-data; boundary=" TEST_BOUNDARY "\r\n" : NULL, body);
+}
+
+/* The id that an answer begins with. */
+static void take_id(const char *body, char id[80])
+{
+    const char *at = strstr(body, "\"id\":\"");
+
+    assert_non_null(at);
+    at += strlen("\"id\":\"");
+    snprintf(id, 80, "%.*s", (int)strcspn(at, "\""), at);
+}
+
+/* What is posted before; id: of its answer. */
+static void prepare(const test_server *t, const kind *k, char id[80])
+{
+    if (!k->before)
+        return;
+    test_reply r = send(t, "POST", k->before, k->before_body);
+    if (r.status != 200)
+        fail_msg("%s: %d, %s", k->before, r.status, r.body);
+    take_id(r.body, id);
+    test_reply_free(&r);
+    test_server_quiet(t);
+}
+
+/* The text with id in place of %s. */
+static char *with_id(const char *text, const char *id)
+{
+    const char *at = text ? strstr(text, "%s") : NULL;
+    char *out = text ? calloc(strlen(text) + 80, 1) : NULL;
+
+    if (out)
+        sprintf(out, "%.*s%s%s", at ? (int)(at - text) : (int)strlen(text), text, at ? id : "", at ? at + 2 : "");
+    return out;
+}
+
+/* The request, with the n-th operation failing; below 0: none.  *n_all: how many there were. */
+static test_reply ask(const test_server *t, const kind *k, test_operations what, long n, char id[80], long *n_all, bool *failed)
+{
+    if (k->each)
+        prepare(t, k, id);
+    char *path = with_id(k->path, id), *body = with_id(k->body, id);
+    test_arm(what, n);
+    test_reply r = send(t, k->method, path, body);
+    if (k->stays)
+        test_server_quiet(t);
+    *n_all = test_disarm(failed);
+    free(path);
+    free(body);
+    test_server_quiet(t);
+    return r;
+}
+
+/* A response that was promised is made, or has failed. */
+static void check_made(const test_server *t, const kind *k, const test_reply *promised)
+{
+    char path[128], id[80];
+
+    take_id(promised->body, id);
+    snprintf(path, sizeof path, "/v1/responses/%s", id);
+    test_reply r = test_web_ask(t->port, "GET", path, NULL, NULL);
+    json_t *v = test_reply_json(&r);
+    const char *status = test_json_text(v, "status");
+    const bool whole = strcmp(status, "failed") != 0;
+
+    if (r.status != 200 || (whole && (strcmp(status, "incomplete") != 0 || !test_json_text(v, "output.0.content.0.text"))) ||
+        (!whole && !test_json_text(v, "error.message")))
+        fail_msg("%s: %d, %s", k->name, r.status, r.body);
+    json_decref(v);
+    test_reply_free(&r);
+}
+
 static void each_fails(const test_server *t, const kind *k, test_operations what)
 {
     long n_all = 0, n_tried = 0, n_told = 0, stride = 1;
-    char *want = NULL;
+    char *want = NULL, id[80] = "";
+    bool failed;
 
+    prepare(t, k, id);
     for (int i = 0; i < 3; i++) { /* what is kept for the next is made by the first */
-        test_arm(what, -1);
-        test_reply r = test_web_ask(t->port, k->method, k->path, NULL, k->body);
-        n_all = test_disarm(NULL);
+        test_reply r = ask(t, k, what, -1, id, &n_all, &failed);
         if (r.status != 200)
             fail_msg("%s: %d, %s", k->name, r.status, r.body);
         free(want);
         want = answer_of(k, &r);
         test_reply_free(&r);
-        test_server_quiet(t);
     }
     stride = test_all() || n_all <= test_scale(k->most) ? 1 : (n_all + test_scale(k->most) - 1) / test_scale(k->most);
-    for (long n = stride > 1 ? (long)(test_seed % (uint64_t)stride) : 0; n < n_all; n += stride) {
-        bool failed;
-        test_arm(what, n);
-        test_reply r = test_web_ask(t->port, k->method, k->path, NULL, k->body);
-        test_disarm(&failed);
+    for (long n = stride > 1 ? (long)(test_seed % (uint64_t)stride) : 0, n_now; n < n_all; n += stride) {
+        test_reply r = ask(t, k, what, n, id, &n_now, &failed);
         char *got = answer_of(k, &r);
         if (!got && !is_told(k, &r))
             fail_msg("%s: operation %ld failed: %d, %s", k->name, n, r.status, r.body);
         if (got && r.n_body && strcmp(got, want))
             fail_msg("%s: operation %ld failed, and the answer is another one: %s, not %s", k->name, n, got, want);
+        if (got && k->stays)
+            check_made(t, k, &r);
         n_tried += failed;
         n_told += failed && !got;
         free(got);
         test_reply_free(&r);
-        test_server_quiet(t);
-        r = test_web_ask(t->port, k->method, k->path, NULL, k->body);
+        r = ask(t, k, what, -1, id, &n_now, NULL);
         got = answer_of(k, &r);
         if (!got || strcmp(got, want))
             fail_msg("%s: after operation %ld had failed: %d, %s, not %s", k->name, n, r.status, r.body, want);
         free(got);
         test_reply_free(&r);
-        test_server_quiet(t);
     }
     print_message("%s: %ld of %ld %s failed, %ld were told\n", k->name, n_tried, n_all,
                   what == TEST_ALLOCATIONS ? "allocations" : "system calls", n_told);
@@ -141,14 +259,20 @@ static void serve_and_fail(test_operations what)
 {
     rg_server_options o = test_server_options();
     const rg_mem_stats before = rg_mem_count();
+    char dir[] = "/tmp/ridge-fails-XXXXXX", path[64];
     test_server t;
 
+    assert_non_null(mkdtemp(dir));
+    o.batch_dir = dir;
+    o.max_batches = 100000; /* they end behind the tries */
     test_server_start(&t, &o, 320, 8);
     for (size_t i = 0; i < RG_LEN(kinds); i++)
         each_fails(&t, &kinds[i], what);
     test_arm(what, (long)(test_seed % 7)); /* the end, too */
     test_server_stop(&t);
     test_disarm(NULL);
+    snprintf(path, sizeof path, "rm -rf %s", dir);
+    assert_int_equal(system(path), 0);
     const rg_mem_stats after = rg_mem_count();
     assert_true(after.n_live <= before.n_live + 8); /* what is made once for the process */
 }

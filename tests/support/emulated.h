@@ -61,6 +61,30 @@ EMULATED __m512 emulated_dpbf16_ps(__m512 sum, __m512bh a, __m512bh b)
     return emulated_fma(emulated_even(x), emulated_even(y), sum);
 }
 
+/* To nearest even, subnormal values being zeros before: b, and a above it. */
+EMULATED __m512bh emulated_cvtne2ps_pbh(__m512 a, __m512 b)
+{
+    float from[32];
+    uint16_t to[32];
+    __m512bh v;
+
+    memcpy(from, &b, sizeof b);
+    memcpy(from + 16, &a, sizeof a);
+    for (int i = 0; i < 32; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, from + i, sizeof bits);
+        if ((bits & 0x7f800000u) == 0)
+            bits &= 0x80000000u;
+        bits = from[i] != from[i] ? bits | 0x400000u : bits + 0x7fff + (bits >> 16 & 1);
+        to[i] = (uint16_t)(bits >> 16);
+    }
+    memcpy(&v, to, sizeof v);
+    return v;
+}
+
+#undef _mm512_cvtne2ps_pbh
+#define _mm512_cvtne2ps_pbh emulated_cvtne2ps_pbh
 #undef _mm512_dpbf16_ps
 #define _mm512_dpbf16_ps emulated_dpbf16_ps
 

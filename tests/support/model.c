@@ -182,7 +182,7 @@ void test_rig_open(test_rig *r, const test_model *t, const test_rig_options *o)
     rg_error err = { 0 };
     size_t rows = (size_t)o->max_rows;
     rg_runner_options ro = { .backend = o->backend, .n_threads = o->n_threads, .exact = o->exact, .llm_int8 = o->llm_int8,
-                             .max_rows = o->max_rows,
+                             .attention_sparsity = o->attention_sparsity, .max_rows = o->max_rows,
                              .max_logits = o->max_rows, .max_seqs = o->max_seqs, .max_seq_len = o->max_len,
                              .state_bytes = o->state_bytes ? o->state_bytes : (size_t)256 << 20, .pin = o->n_nodes > 0,
                              .n_nodes = o->n_nodes, .wrap = o->wrap, .wrap_arg = o->wrap_arg };

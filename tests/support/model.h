@@ -56,6 +56,7 @@ typedef struct test_rig_options {
     const rg_backend *backend;
     int n_threads;
     bool exact, llm_int8;
+    float attention_sparsity;
     int max_rows, max_seqs, max_len;
     size_t state_bytes;     /* 0: plenty */
     bool prefixes;

@@ -5,6 +5,7 @@
  * its norm and r^T G s for two columns s of signs (and signs r): outputs of splitmix64 from state 0, bits 0 and 1 for
  * columns, bit 9 for rows. */
 #include "trained.h"
+#include "train/passes_inside.h"
 
 #include <math.h>
 
@@ -334,6 +335,71 @@ static void takes_texts_without_targets(void **state)
     trained_close(&t);
 }
 
+/* ---- what is counted beforehand ----------------------------------------------------------------------------------- */
+
+static double multiplied; /* operations of products in the host's memory */
+
+static void count_product(const rg_backend *b, const rg_host_product *p)
+{
+    (void)b;
+    multiplied += 2.0 * p->m * p->cols * 16 * p->n_panels;
+    trained_backend()->host_multiply(trained_backend(), p);
+}
+
+/* The largest layer's tape is as large as counted from the text alone, and the backward multiplies as often: every
+ * product with weights twice, and whole blocks of five products for attention. */
+static void keeps_and_multiplies_what_is_counted(void **state)
+{
+    static const char *const names[] = { "llama", "qwen3" };
+    enum { N = 2, LENGTH_ = 32 };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(names); i++) {
+        int32_t ids[N * LENGTH_], targets[N * LENGTH_];
+        rg_texts texts = { N, LENGTH_, ids, NULL, targets };
+        rg_span spans[N];
+        const rg_batch batch = { .n_rows = N * LENGTH_, .spans = spans, .n_spans = N };
+        rg_backend backend = *trained_backend();
+        rg_back_count c;
+        rg_error err = { 0 };
+        rg_fwd f;
+        trained t;
+        double most = 0;
+
+        for (int k = 0; k < N * LENGTH_; k++)
+            ids[k] = 3 + k % 50;
+        rg_texts_targets(&texts, targets);
+        open_model(&t, names[i], 1, 0);
+        const rg_model *m = rg_masters_model(t.masters);
+        for (int s = 0; s < N; s++)
+            spans[s] = (rg_span){ .first_row = s * LENGTH_, .n_rows = LENGTH_, .adapter = -1 };
+        rg_back_count_fwd(&f, &c, &batch);
+        rg_act *x = rg_model_embed(m, &f);
+        for (int l = 0; l < m->config.n_layers; l++) {
+            rg_back_count_reset(&c);
+            rg_model_layer(m, &f, l, x);
+            most = fmax(most, c.kept_bytes);
+        }
+        const int mark = rg_act_mark(&f);
+        rg_model_logits(m, &f, rg_act_rows(&f, "head_in", N * LENGTH_, x->cols));
+        rg_act_release(&f, mark);
+        assert_false(c.cannot);
+        backend.host_multiply = count_product;
+        rg_passes_free(t.passes);
+        t.passes = rg_passes_new(t.masters, &backend, &(rg_passes_options){ .n_threads = 1, .pool = t.pool }, &err);
+        assert_ok(t.passes, err);
+        multiplied = 0;
+        trained_loss(&t, &texts, false);
+        if (t.passes->bytes_per_row * batch.n_rows != most)
+            fail_msg("%s: a tape of %.0f bytes, not %.0f", names[i], t.passes->bytes_per_row * batch.n_rows, most);
+        const double attention = c.counter.by_kind[RG_OP_ATTENTION].ops, pairs = LENGTH_ * (LENGTH_ + 1) / 2.0;
+        const double want = c.backward_ops - 2.5 * attention + 2.5 * attention / pairs * LENGTH_ * LENGTH_;
+        if (!(fabs(multiplied - want) <= 1e-9 * want))
+            fail_msg("%s: %.0f operations, not %.0f", names[i], multiplied, want);
+        trained_close(&t);
+    }
+}
+
 /* ---- what cannot be differentiated yet ---------------------------------------------------------------------------- */
 
 static void names_the_operations_without_a_backward(void **state)
@@ -364,6 +430,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(has_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(treats_packed_documents_as_if_alone),
         cmocka_unit_test(takes_texts_without_targets),
+        cmocka_unit_test(keeps_and_multiplies_what_is_counted),
         cmocka_unit_test(names_the_operations_without_a_backward),
     };
 

@@ -38,6 +38,9 @@ bool rg_answer_check(const rg_params *p, const rg_request_model *m, rg_error *er
     if (p->best_of > p->n_samples && (m->diffusion || p->beam.n_beams))
         return rg_fail(err, RG_E_UNSUPPORTED, "best_of needs the log-probabilities of answers that are drawn: %s",
                        m->diffusion ? "this model fills them in" : "it does not go together with beams");
+    if (p->scorer && p->best_of <= p->n_samples && !p->search.simulations)
+        return rg_fail(err, RG_E_INPUT, "a scorer chooses among answers: it needs best_of above n_samples, or a tree "
+                       "search");
     if (p->thinking.n_end && (m->diffusion || p->beam.n_beams))
         return rg_fail(err, RG_E_UNSUPPORTED, "a budget of thinking needs an answer that is drawn id by id: %s",
                        m->diffusion ? "this model fills it in" : "it does not go together with beams");
@@ -63,9 +66,10 @@ void rg_answer_carve(rg_carver *c, rg_answer_part *a, const rg_params *p)
 {
     const size_t n = p->best_of > p->n_samples ? (size_t)p->best_of : 0;
     int32_t *best = rg_carve(c, n, sizeof *best);
+    double *values = rg_carve(c, p->scorer ? n : 0, sizeof *values);
 
     if (c->base)
-        *a = (rg_answer_part){ .best = n ? best : NULL };
+        *a = (rg_answer_part){ .best = n ? best : NULL, .values = n && p->scorer ? values : NULL };
 }
 
 static void carve(rg_carver *c, rg_request *r, const rg_params *p, const rg_request_model *m)
@@ -282,25 +286,63 @@ static bool commit(rg_work_step *s, int i)
 
 /* ---- the best of several, in the reader's thread ----------------------------------------------------------------- */
 
-static double mean_logprob(const rg_sample *s)
+/* The value of an answer: what its scorer says, or the mean log-probability of its ids. */
+static double value_of(const rg_request *r, const rg_answer_part *own, int i)
 {
+    const rg_sample *s = &r->samples[i];
+
+    if (own->values)
+        return own->values[i];
     return s->n_drawn ? s->sum_logprobs / s->n_drawn : -INFINITY;
 }
 
-/* Once all samples have ended: in order of their means, equal ones as they are numbered. */
+static bool all_have_ended(const rg_request *r)
+{
+    for (int i = 0; i < r->n_branches; i++)
+        if (atomic_load(&r->samples[i].finish) == RG_RUNNING)
+            return false;
+    return true;
+}
+
+/* Once all samples have ended, and have values: in the order of these, equal ones as they are numbered. */
 static void choose(const rg_request *r, rg_answer_part *own)
 {
+    if (!all_have_ended(r) || (own->values && !own->has_values))
+        return;
     for (int i = 0; i < r->n_branches; i++) {
         int at = i;
 
-        if (atomic_load(&r->samples[i].finish) == RG_RUNNING)
-            return;
-        for (; at > 0 && mean_logprob(&r->samples[i]) > mean_logprob(&r->samples[own->best[at - 1]]);
-             at--)
+        for (; at > 0 && value_of(r, own, i) > value_of(r, own, own->best[at - 1]); at--)
             own->best[at] = own->best[at - 1];
         own->best[at] = i;
     }
     own->is_chosen = true;
+}
+
+int32_t rg_answer_to_value(rg_request *r)
+{
+    const rg_answer_part *own = r->part;
+
+    return own->values && !own->has_values && all_have_ended(r) ? r->n_branches : 0;
+}
+
+bool rg_answer_valued(rg_request *r, int32_t i, const int32_t **ids, const float **logprobs, int32_t *n)
+{
+    const rg_sample *s = &r->samples[i];
+
+    *ids = s->ids;
+    *logprobs = s->logprobs;
+    *n = atomic_load(&s->n_ready);
+    return true;
+}
+
+void rg_answer_take_values(rg_request *r, const double *values)
+{
+    rg_answer_part *own = r->part;
+
+    for (int i = 0; i < r->n_branches; i++)
+        own->values[i] = values[i] > -INFINITY && values[i] < INFINITY ? values[i] : -INFINITY;
+    own->has_values = true;
 }
 
 rg_sample *rg_answer_told(rg_request *r, int k)
@@ -314,12 +356,12 @@ rg_sample *rg_answer_told(rg_request *r, int k)
     return own->is_chosen ? &r->samples[own->best[k]] : NULL;
 }
 
-double rg_answer_mean_logprob(const rg_request *r, int k)
+double rg_answer_score(const rg_request *r, int k)
 {
     const bool has_part = r->work == &rg_work_answer || r->work == &rg_work_prompt_logprobs;
     const rg_answer_part *own = has_part ? r->part : NULL;
 
-    return own && own->best && own->is_chosen ? mean_logprob(&r->samples[own->best[k]]) : NAN;
+    return own && own->best && own->is_chosen ? value_of(r, own, own->best[k]) : NAN;
 }
 
 const rg_work rg_work_answer = {
@@ -329,5 +371,6 @@ const rg_work rg_work_answer = {
     .cacheable = rg_rowwise_cacheable, .waits_to_fork = rg_rowwise_waits_to_fork, .rows = rg_rowwise_rows,
     .n_left = rg_rowwise_n_left,
     .want = want, .take_logits = rg_answer_take_logits, .take_hidden = rg_answer_take_hidden, .commit = commit,
+    .to_value = rg_answer_to_value, .valued = rg_answer_valued, .take_values = rg_answer_take_values,
     .told = rg_answer_told,
 };

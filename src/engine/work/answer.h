@@ -9,6 +9,8 @@ typedef struct rg_answer_part {
     int32_t *best;  /* [n_branches] the reader's own: samples, best first, once all have ended; NULL: they are told as
                      *   they come */
     bool is_chosen; /* the reader's own: best is there */
+    double *values; /* [n_branches] the reader's own: what the scorer says; NULL: there is none */
+    bool has_values;
 } rg_answer_part;
 
 /* What answers must be like, however they are written. */
@@ -25,8 +27,11 @@ void rg_answer_take_hidden(rg_work_step *s, int i, const float *rows, size_t str
 bool rg_answer_take(rg_work_step *s, int i);
 
 rg_sample *rg_answer_told(rg_request *r, int k);
-/* How good the answer that is told as number k is, by the mean log-probability that it was chosen by; NAN: it was
- * not. */
-double rg_answer_mean_logprob(const rg_request *r, int k);
+/* How good the answer that is told as number k is, by the value that it was chosen by; NAN: it was not. */
+double rg_answer_score(const rg_request *r, int k);
+/* As in rg_work. */
+int32_t rg_answer_to_value(rg_request *r);
+bool rg_answer_valued(rg_request *r, int32_t i, const int32_t **ids, const float **logprobs, int32_t *n);
+void rg_answer_take_values(rg_request *r, const double *values);
 
 #endif

@@ -235,7 +235,15 @@ static void take_logits(rg_work_step *s, int thread, int i, float *logits)
 {
     const rg_planned *p = &s->plan[s->member->rows.wanted[i].span];
 
-    rg_draw_beam(s->member->scratch, thread, p->request, p->sample, &part_of(p->request)->search, logits);
+    rg_beams *b = &part_of(p->request)->search;
+    const size_t k = (size_t)p->sample, at = k * (size_t)b->room;
+
+    b->beam[k].n_listed = rg_draw_list(s->member->scratch, thread, p->request, p->sample,
+                                       &(rg_draw_listing){ .listed = b->listed + at, .room = b->room,
+                                                           .raw = b->listed_raw ? b->listed_raw + at : NULL,
+                                                           .tops = b->listed_tops + k * (size_t)b->n_tops,
+                                                           .n_tops = b->n_tops },
+                                       logits);
 }
 
 /* Place i, whose own beam has ended, continues that of its parent. */
@@ -373,9 +381,9 @@ static void usage(const rg_request *r, rg_usage *u)
 {
     const beams_part *own = r->part;
 
-    u->beam_blocks = atomic_load(&own->blocks);
-    u->beam_blocks_unshared = atomic_load(&own->blocks_unshared);
-    u->beam_blocks_copied = atomic_load(&own->blocks_copied);
+    u->search_blocks = atomic_load(&own->blocks);
+    u->search_blocks_unshared = atomic_load(&own->blocks_unshared);
+    u->search_blocks_copied = atomic_load(&own->blocks_copied);
 }
 
 static void agree(const rg_request *r, int i)

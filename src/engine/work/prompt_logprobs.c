@@ -175,5 +175,6 @@ const rg_work rg_work_prompt_logprobs = {
     .cacheable = cacheable, .waits_to_fork = rg_rowwise_waits_to_fork, .rows = rg_rowwise_rows,
     .n_left = rg_rowwise_n_left, .read = read_rows,
     .want = want, .take_logits = take_logits, .take_hidden = rg_answer_take_hidden, .commit = commit,
+    .to_value = rg_answer_to_value, .valued = rg_answer_valued, .take_values = rg_answer_take_values,
     .told = rg_answer_told,
 };

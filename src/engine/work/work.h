@@ -101,6 +101,8 @@ struct rg_work {
     /* The step is over: the i-th span's rows are kept, and what they gave is given out.  True: its sample has ended,
      * and its state is to be given back. */
     bool (*commit)(rg_work_step *s, int i);
+    /* After that, once for each span: samples that gave back their state may go on with other ids.  NULL: none do. */
+    void (*settle)(rg_request *r);
 
     /* ---- ends ---- */
 
@@ -109,6 +111,17 @@ struct rg_work {
     void (*lose)(rg_request *r, int i);
     /* The request ends as it stands, because of `why`: what there is of it is given out.  NULL: it was given out. */
     void (*stop)(rg_request *r, rg_finish why);
+
+    /* ---- values, by the reader; only of requests whose answers it values (rg_request.is_valued) ---- */
+
+    /* How many answers, or beginnings of some, are to be valued now, before anything more is told. */
+    int32_t (*to_value)(rg_request *r);
+    /* The i-th of them: its ids [*n] and their log-probabilities (NULL: not kept).  False: it needs no value. */
+    bool (*valued)(rg_request *r, int32_t i, const int32_t **ids, const float **logprobs, int32_t *n);
+    void (*take_values)(rg_request *r, const double *values); /* all of them */
+    /* True if the request waits for them, and leaves the scheduler until then (rg_loop_return).  NULL: never. */
+    bool (*is_held)(const rg_request *r);
+
     rg_sample *(*told)(rg_request *r, int k); /* as rg_request_told; NULL: they are told as they are numbered */
     void (*usage)(const rg_request *r, rg_usage *u); /* what it counts itself; NULL: nothing */
     void (*agree)(const rg_request *r, int i); /* asserts what holds between steps of a sample with state; NULL */

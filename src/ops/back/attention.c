@@ -198,7 +198,7 @@ static void score(const block *k, const float *q, int from, int to, float *s)
     const attending *a = k->a;
 
     if (to > from)
-        rg_gemm_here(a->b->lane->backend,
+        rg_gemm_here(a->b->lane,
                      &(rg_gemm){ .m = k->n,
                                  .n = to - from,
                                  .k = a->k_dim,
@@ -254,19 +254,18 @@ static void mask_run(const block *k, int row, int from, int to, float *s)
     const rg_attend_params *p = b->op->attend;
     const int i = b->batch->index[row], kv_end = b->batch->kv_end[row];
 
+    for (int j = 0; j < to - from; j++)
+        s[j] *= p->scale;
+    for (int j = 0; j < to - from && p->cap > 0; j++)
+        s[j] = p->cap * tanhf(s[j] / p->cap);
     for (int j = from; j < to;) {
         const int at = j / RG_BLOCK, end = rg_back_min((at + 1) * RG_BLOCK, to);
         const uint64_t seen = rg_sight_bits(p->sight, k->head, i, kv_end, at);
 
-        for (; j < end; j++) {
-            float *x = &s[j - from];
-
-            *x *= p->scale;
-            if (p->cap > 0)
-                *x = p->cap * tanhf(*x / p->cap);
+        for (; j < end && seen != UINT64_MAX; j++)
             if (!(seen >> (j % RG_BLOCK) & 1))
-                *x = -INFINITY;
-        }
+                s[j - from] = -INFINITY;
+        j = end;
     }
 }
 
@@ -291,16 +290,13 @@ static float weigh(const block *k, int r)
 {
     const rg_back *b = k->a->b;
     const float *s = k->s + (size_t)r * (size_t)k->ld;
-    float *p = k->p + (size_t)r * (size_t)k->ld, most = b->w[0] ? b->w[0][k->head] : -INFINITY;
-    double sum = 0;
+    float *p = k->p + (size_t)r * (size_t)k->ld;
+    const float most = rg_back_max(s, k->ld, b->w[0] ? b->w[0][k->head] : -INFINITY);
 
-    for (int j = 0; j < k->ld; j++)
-        most = s[j] > most ? s[j] : most;
     for (int j = 0; j < k->ld; j++)
         p[j] = s[j] - most;
     b->lane->backend->host_activate(b->lane->backend, RG_EXP, p, p, (size_t)k->ld);
-    for (int j = 0; j < k->ld; j++)
-        sum += (double)p[j];
+    const double sum = rg_back_sum(p, k->ld);
     const double sink = b->w[0] ? exp((double)b->w[0][k->head] - (double)most) : 0;
     const float by = (float)(1 / (sum + sink));
     for (int j = 0; j < k->ld; j++)
@@ -317,17 +313,15 @@ static double gradients(const block *k, int r, const float *dp)
     const float *o = rg_mat_row(&b->out[0], row) + k->head * v_dim;
     const float *d = rg_mat_row(&b->d_out[0], row) + k->head * v_dim, *p = k->p + (size_t)r * (size_t)k->ld;
     float *s = k->s + (size_t)r * (size_t)k->ld;
-    double delta = 0;
+    const double delta = rg_back_dot(o, d, v_dim);
+    const float from = (float)delta;
 
-    for (int c = 0; c < v_dim; c++)
-        delta += (double)o[c] * (double)d[c];
-    for (int j = 0; j < k->ld; j++) {
-        float slope = a->scale;
-
-        if (a->cap > 0)
-            slope *= p[j] > 0 ? 1 - s[j] / a->cap * (s[j] / a->cap) : 0;
-        s[j] = p[j] * (dp[j] - (float)delta) * slope;
-    }
+    for (int j = 0; j < k->ld && a->cap > 0; j++) /* the slope of the cap */
+        s[j] = p[j] > 0 ? 1 - s[j] / a->cap * (s[j] / a->cap) : 0;
+    for (int j = 0; j < k->ld && a->cap > 0; j++)
+        s[j] = p[j] * (dp[j] - from) * (a->scale * s[j]);
+    for (int j = 0; j < k->ld && a->cap <= 0; j++)
+        s[j] = p[j] * (dp[j] - from) * a->scale;
     return delta;
 }
 
@@ -337,14 +331,14 @@ static double gradients(const block *k, int r, const float *dp)
 static void to_queries_and_keys(const block *k, const float *q, float *dq, int from, int to)
 {
     const attending *a = k->a;
-    const rg_backend *backend = a->b->lane->backend;
+    const rg_back_lane *lane = a->b->lane;
     const size_t k_dim = (size_t)a->k_dim, ld = (size_t)k->ld;
 
     if (to <= from) {
         memset(dq, 0, (size_t)k->n * k_dim * sizeof *dq);
         return;
     }
-    rg_gemm_here(backend,
+    rg_gemm_here(lane,
                  &(rg_gemm){ .m = k->n,
                              .n = a->k_dim,
                              .k = to - from,
@@ -355,7 +349,7 @@ static void to_queries_and_keys(const block *k, const float *q, float *dq, int f
                              .y = dq,
                              .ldy = k_dim },
                  k->room);
-    rg_gemm_here(backend,
+    rg_gemm_here(lane,
                  &(rg_gemm){ .m = to - from,
                              .n = a->k_dim,
                              .k = k->n,
@@ -377,7 +371,7 @@ static void to_values(const block *k, float *dp)
     const rg_back *b = a->b;
     const float *d = rg_mat_row(&b->d_out[0], k->span->first_row + k->first) + k->head * a->v_dim;
 
-    rg_gemm_here(b->lane->backend,
+    rg_gemm_here(b->lane,
                  &(rg_gemm){ .m = k->n,
                              .n = k->n_keys,
                              .k = a->v_dim,
@@ -389,7 +383,7 @@ static void to_values(const block *k, float *dp)
                              .y = dp,
                              .ldy = (size_t)k->ld },
                  k->room);
-    rg_gemm_here(b->lane->backend,
+    rg_gemm_here(b->lane,
                  &(rg_gemm){ .m = k->n_keys,
                              .n = a->v_dim,
                              .k = k->n,

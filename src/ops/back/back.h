@@ -31,6 +31,7 @@ typedef struct rg_back_lane {
     const rg_backend *backend;
     rg_pool *pool;
     int n_threads;
+    bool bf16;   /* operands of products with weights are rounded to bf16, sums are in f32 */
     bool failed; /* an operation got no memory; those after it do nothing */
     /* Pieces of scratch, each at least as large as the one before; `piece` is the one that is being handed out. */
     float *room[RG_BACK_PIECES];
@@ -71,6 +72,7 @@ typedef struct rg_back {
     rg_mat out[3], in[7];
     rg_mat d_out[3];          /* the gradient of what was written; in place: becomes that of what stood there before */
     rg_mat d_in[7];           /* gradients, added to */
+    bool write_in[7];         /* of a kind with RG_BACK_WRITES: d_in[i] holds anything, and is written instead */
     const float *w[3], *b[3]; /* values of weights and biases, row-major, NULL where there is none */
     float *dw[3], *db[3];     /* gradients, added to; NULL: not wanted */
     const rg_back_kv *kv;
@@ -86,6 +88,7 @@ enum {
     RG_BACK_BEFORE = 1 << 9,    /* out[0], as it stood before */
     RG_BACK_IN_PLACE = 1 << 10, /* d_out[0] is changed in place: the operation made y of y */
     RG_BACK_NONE = 1 << 11,     /* no gradient passes: what it makes are choices */
+    RG_BACK_WRITES = 1 << 12,   /* it can write gradients that nothing was added to yet */
 };
 #define RG_BACK_IN(i) (1 << (i)) /* in[i] */
 

@@ -148,6 +148,14 @@ void rg_back_activate(const rg_back *b)
         rg_back_each_rows(b->lane, b->in[0].rows, activate_rows, &v);
 }
 
+static void give(float *to, const float *from, int n, bool write)
+{
+    if (write)
+        memcpy(to, from, (size_t)n * sizeof *to);
+    for (int c = 0; c < n && !write; c++)
+        to[c] += from[c];
+}
+
 /* y = act(g) u; of the clamped one u enters as clamp(u) + 1. */
 static void act_mul_rows(void *arg, int first, int n, int block, int thread)
 {
@@ -172,10 +180,8 @@ static void act_mul_rows(void *arg, int first, int n, int block, int thread)
         for (int c = 0; c < cols; c++)
             a[c] = clamped && !(u[c] > -7 && u[c] < 7) ? 0 : dy[c] * a[c];
         rg_back_slopes(b->lane->backend, b->op->act, d, d, g, cols, s);
-        for (int c = 0; c < cols; c++) {
-            du[c] += a[c];
-            dg[c] += d[c];
-        }
+        give(dg, d, cols, b->write_in[0]); /* the first one: both may be one activation */
+        give(du, a, cols, b->write_in[1]);
     }
 }
 
@@ -397,35 +403,91 @@ static double frequency(const rg_rope *rope, int variant, int i)
     return pow(rope->theta * pow(grown, d / (d - 2)), -2.0 * i / d);
 }
 
-/* By the negative angle. */
-static void rotate_span(void *arg, int s, int thread)
+/* What rows are rotated by: cosines and sines [n_pairs] of each position, or, where spans differ in their frequencies,
+ * room for those of a row, one for each thread. */
+typedef struct rotating {
+    const rg_back *b;
+    float *angles; /* [n or threads][2][n_pairs] */
+    int n;         /* positions; 0: row by row */
+} rotating;
+
+static void find_angles(const rg_back *b, const rg_span *span, int pos, float *to)
 {
-    const rg_back *b = arg;
-    const rg_span *span = rg_back_span(b, s);
     const rg_rope *rope = variant_of(b->op->rope, span->rope);
-    const int head_dim = b->op->n, first = (int)b->op->x, last = (int)b->op->y, n = rope->n_pairs;
+
+    for (int i = 0; i < rope->n_pairs; i++) {
+        const double angle = (double)((float)pos * (float)frequency(rope, span->rope, i));
+
+        to[i] = (float)cos(angle) * rope->factor;
+        to[rope->n_pairs + i] = (float)sin(angle) * rope->factor;
+    }
+}
+
+static void angles_part(void *arg, int i, int thread)
+{
+    const rotating *v = arg;
 
     (void)thread;
+    find_angles(v->b, v->b->batch->spans, i, v->angles + (size_t)i * 2 * (size_t)v->b->op->rope->n_pairs);
+}
+
+/* By the negative angle. */
+static void rotate_row(const rg_rope *rope, const float *co, float *d)
+{
+    const int n = rope->n_pairs, step = rope->interleaved ? 2 : 1, apart = rope->interleaved ? 1 : n;
+    const float *si = co + n;
+
+    for (int i = 0; i < n; i++) {
+        const float dp = d[step * i], dq = d[step * i + apart];
+
+        d[step * i] = dp * co[i] + dq * si[i];
+        d[step * i + apart] = dq * co[i] - dp * si[i];
+    }
+}
+
+static void rotate_span(void *arg, int s, int thread)
+{
+    const rotating *v = arg;
+    const rg_back *b = v->b;
+    const rg_span *span = rg_back_span(b, s);
+    const rg_rope *rope = variant_of(b->op->rope, span->rope);
+    const int head_dim = b->op->n, first = (int)b->op->x, last = (int)b->op->y;
+    const size_t each = 2 * (size_t)b->op->rope->n_pairs;
+
     for (int r = span->first_row; r < span->first_row + span->n_rows; r++) {
         const int pos = last && b->batch->pos[r][0] > last ? last : b->batch->pos[r][0];
+        float *angles = v->angles + (size_t)(v->n ? pos : thread) * each;
 
-        for (int i = 0; i < n; i++) {
-            const double angle = (double)((float)pos * (float)frequency(rope, span->rope, i));
-            const float co = (float)cos(angle) * rope->factor, si = (float)sin(angle) * rope->factor;
-
-            for (int h = 0; h < b->d_out[0].cols; h += head_dim) {
-                float *d = rg_mat_row(&b->d_out[0], r) + h + first;
-                float *p = d + (rope->interleaved ? 2 * i : i), *q = rope->interleaved ? p + 1 : p + n;
-                const float dp = *p, dq = *q;
-
-                *p = dp * co + dq * si;
-                *q = dq * co - dp * si;
-            }
-        }
+        if (!v->n)
+            find_angles(b, span, pos, angles);
+        for (int h = 0; h < b->d_out[0].cols; h += head_dim)
+            rotate_row(rope, angles, rg_mat_row(&b->d_out[0], r) + h + first);
     }
+}
+
+/* Positions that all spans rotate by the same angles; 0: they do not, or they are more than rows. */
+static int positions_of(const rg_back *b)
+{
+    const rg_batch *batch = b->batch;
+    int n = 0;
+
+    for (int s = 0; s < batch->n_spans; s++)
+        if (batch->spans[s].rope != batch->spans[0].rope)
+            return 0;
+    for (int r = 0; r < batch->n_rows; r++) {
+        if (batch->pos[r][0] < 0)
+            return 0;
+        n = batch->pos[r][0] >= n ? batch->pos[r][0] + 1 : n;
+    }
+    return n <= batch->n_rows ? n : 0;
 }
 
 void rg_back_rotate(const rg_back *b)
 {
-    rg_back_each(b->lane, b->batch->n_spans, rotate_span, (void *)(uintptr_t)b);
+    rotating v = { .b = b, .n = positions_of(b) };
+    const size_t n = (size_t)(v.n ? v.n : b->lane->n_threads);
+
+    v.angles = rg_back_room(b->lane, n * 2 * (size_t)b->op->rope->n_pairs);
+    rg_back_each(b->lane, v.n, angles_part, &v);
+    rg_back_each(b->lane, b->batch->n_spans, rotate_span, &v);
 }

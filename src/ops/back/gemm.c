@@ -1,17 +1,44 @@
 /* gemm.c -- products of matrices in the host's memory, by the back end's product of rows with panels.
  *
- * The right operand is put into panels of 16 columns, [k][16] each, the left one into rows.  The inner dimension is
- * taken RG_GEMM_DEPTH at a time, so that what a kernel reads stays in a near cache, and the sums of these pieces are
- * added in order: bits depend on the shapes alone. */
+ * The right operand is put into panels of 16 columns, [k][16] each, the left one into rows; where a lane computes in
+ * bf16, rows are rounded on their way, and the kernel rounds panels.  The inner dimension is taken RG_GEMM_DEPTH at a
+ * time, so that what a kernel reads stays in a near cache, and the sums of these pieces are added in order: bits depend
+ * on the shapes alone. */
 #include "ops/back/inside.h"
 
 #include <string.h>
 
-enum { PANEL = 16, TURN = 16 };
+enum { PANEL = 16, TURN = 16, RUN = 32 /* columns that a product of bf16 takes together */ };
 
 static int panels_of(int n)
 {
     return rg_ceil_div(n, PANEL);
+}
+
+typedef float four __attribute__((vector_size(16)));
+
+static four load_four(const float *p)
+{
+    four v;
+
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Four rows of four values, turned. */
+static void turn_four(float *to, size_t ld, const float *from, size_t ldf)
+{
+    const four a = load_four(from), b = load_four(from + ldf), c = load_four(from + 2 * ldf),
+               d = load_four(from + 3 * ldf);
+    const four ab = { a[0], b[0], a[1], b[1] }, cd = { c[0], d[0], c[1], d[1] };
+    const four ef = { a[2], b[2], a[3], b[3] }, gh = { c[2], d[2], c[3], d[3] };
+    const four row[4] = { { ab[0], ab[1], cd[0], cd[1] },
+                          { ab[2], ab[3], cd[2], cd[3] },
+                          { ef[0], ef[1], gh[0], gh[1] },
+                          { ef[2], ef[3], gh[2], gh[3] } };
+
+    for (int i = 0; i < 4; i++)
+        memcpy(to + (size_t)i * ld, &row[i], sizeof row[i]);
 }
 
 /* to [n][ld] = the columns first .. first + n of from [k][ldf], as rows. */
@@ -20,32 +47,42 @@ static void turn(float *to, size_t ld, const float *from, size_t ldf, int n, int
     for (int i0 = 0; i0 < n; i0 += TURN)
         for (int k0 = 0; k0 < k; k0 += TURN) {
             const int i1 = rg_back_min(i0 + TURN, n), k1 = rg_back_min(k0 + TURN, k);
+            const int i4 = i0 + (i1 - i0) / 4 * 4, k4 = k0 + (k1 - k0) / 4 * 4;
 
+            for (int i = i0; i < i4; i += 4)
+                for (int j = k0; j < k4; j += 4)
+                    turn_four(to + (size_t)i * ld + (size_t)j, ld, from + (size_t)j * ldf + (size_t)i, ldf);
             for (int i = i0; i < i1; i++)
-                for (int j = k0; j < k1; j++)
+                for (int j = i < i4 ? k4 : k0; j < k1; j++)
                     to[(size_t)i * ld + (size_t)j] = from[(size_t)j * ldf + (size_t)i];
         }
 }
 
-/* Panel i of the right operand: [k][16], columns that are not there being 0. */
-static void fill_panel(const rg_gemm *g, int i, float *to)
+enum { AT_ONCE = 4 }; /* panels that are filled together: whole lines of what they are filled from, side by side */
+
+/* Panels first .. first + n_panels of the right operand: [depth][16] each, what is not there being 0. */
+static void fill_panels(const rg_gemm *g, int depth, int first, int n_panels, float *to)
 {
-    const int first = i * PANEL, n = rg_back_min(PANEL, g->n - first);
+    const size_t each = (size_t)depth * PANEL;
 
-    if (n < PANEL)
-        memset(to, 0, (size_t)g->k * PANEL * sizeof *to);
-    if (!g->b_turned) {
-        const float *from = g->b + first;
+    for (int i = 0; i < n_panels; i++) {
+        const int cols = rg_back_min(PANEL, g->n - (first + i) * PANEL), from_row = cols < PANEL ? 0 : g->k;
 
-        if (n == PANEL)
-            for (int k = 0; k < g->k; k++, from += g->ldb)
-                memcpy(to + (size_t)k * PANEL, from, PANEL * sizeof *to);
-        else
-            for (int k = 0; k < g->k; k++, from += g->ldb)
-                memcpy(to + (size_t)k * PANEL, from, (size_t)n * sizeof *to);
-        return;
+        memset(to + (size_t)i * each + (size_t)from_row * PANEL, 0, (size_t)(depth - from_row) * PANEL * sizeof *to);
+        if (g->b_turned)
+            turn(to + (size_t)i * each, PANEL, g->b + (size_t)(first + i) * PANEL * g->ldb, g->ldb, g->k, cols);
     }
-    turn(to, PANEL, g->b + (size_t)first * g->ldb, g->ldb, g->k, n);
+    for (int k = 0; k < g->k && !g->b_turned; k++)
+        for (int i = 0; i < n_panels; i++) {
+            const float *from = g->b + (size_t)k * g->ldb + (size_t)(first + i) * PANEL;
+            float *at = to + (size_t)i * each + (size_t)k * PANEL;
+            const int cols = g->n - (first + i) * PANEL;
+
+            if (cols >= PANEL)
+                memcpy(at, from, PANEL * sizeof *at);
+            else
+                memcpy(at, from, (size_t)cols * sizeof *at);
+        }
 }
 
 static size_t padded(int n)
@@ -56,31 +93,36 @@ static size_t padded(int n)
 /* A product whose operands lie as kernels want them. */
 typedef struct laid {
     const rg_gemm *g;
-    const float *a, *panels; /* [m][lda], [panels][k][16] */
+    const float *a, *panels; /* [m][lda], [panels][depth][16] */
+    const uint16_t *rounded; /* a in bf16, [m][lda]; NULL: f32 */
     size_t lda;
+    int depth; /* g->k, in bf16 rounded up to whole runs, all behind it being 0 */
 } laid;
 
-/* Rows [row, row + m) by panels [panel, panel + n): tile [m][16 n]. */
+/* Rows [row, row + m) by panels [panel, panel + n); tile: room for [m][16 n]. */
 static void multiply(const rg_backend *backend, const laid *p, int row, int m, int panel, int n, float *tile)
 {
     const rg_gemm *g = p->g;
     const int cols = rg_back_min(n * PANEL, g->n - panel * PANEL);
 
     for (int k = 0; k < g->k; k += RG_GEMM_DEPTH) {
-        const int depth = rg_back_min(RG_GEMM_DEPTH, g->k - k);
+        const bool straight = !g->add && !k && cols == n * PANEL;
+        float *const first = g->y + (size_t)row * g->ldy + (size_t)panel * PANEL;
+        const size_t at = (size_t)row * p->lda + (size_t)k;
 
         backend->host_multiply(
-            backend, &(rg_host_product){ .x = p->a + (size_t)row * p->lda + k,
+            backend, &(rg_host_product){ .x = p->rounded ? NULL : p->a + at,
+                                         .rounded = p->rounded ? p->rounded + at : NULL,
                                          .ldx = p->lda,
-                                         .panels = p->panels + ((size_t)panel * (size_t)g->k + (size_t)k) * PANEL,
-                                         .panel_floats = (size_t)g->k * PANEL,
+                                         .panels = p->panels + ((size_t)panel * (size_t)p->depth + (size_t)k) * PANEL,
+                                         .panel_floats = (size_t)p->depth * PANEL,
                                          .n_panels = n,
-                                         .cols = depth,
+                                         .cols = rg_back_min(RG_GEMM_DEPTH, p->depth - k),
                                          .m = m,
-                                         .y = tile,
-                                         .ldy = (size_t)n * PANEL });
-        for (int r = 0; r < m; r++) {
-            float *y = g->y + (size_t)(row + r) * g->ldy + (size_t)panel * PANEL;
+                                         .y = straight ? first : tile,
+                                         .ldy = straight ? g->ldy : (size_t)n * PANEL });
+        for (int r = 0; r < m && !straight; r++) {
+            float *y = first + (size_t)r * g->ldy;
             const float *t = tile + (size_t)r * (size_t)n * PANEL;
 
             if (g->add || k)
@@ -94,78 +136,176 @@ static void multiply(const rg_backend *backend, const laid *p, int row, int m, i
 
 enum { TILE = RG_GEMM_ROWS * RG_GEMM_PANELS * PANEL };
 
+enum { LAY_ROWS = 32, LAY_COLS = 256 };
+
+/* Rows [row, row + m) of the left operand, as they are multiplied; room: [LAY_ROWS][LAY_COLS]. */
+static void lay_rows(const rg_back_lane *l, const laid *p, int row, int m, float *rows, float *room)
+{
+    const rg_gemm *g = p->g;
+    uint16_t *const rounded = (uint16_t *)(void *)rows;
+
+    if (!p->rounded) {
+        turn(rows + (size_t)row * p->lda, p->lda, g->a + row, g->lda, m, g->k);
+        return;
+    }
+    for (int k = 0; k < p->depth; k += LAY_COLS) {
+        const int n = rg_back_min(LAY_COLS, g->k - k), all = rg_back_min(LAY_COLS, p->depth - k);
+
+        if (g->a_turned)
+            turn(room, LAY_COLS, g->a + (size_t)k * g->lda + row, g->lda, m, n);
+        for (int r = 0; r < m; r++) {
+            uint16_t *to = rounded + (size_t)(row + r) * p->lda + k;
+
+            l->backend->host_round(
+                l->backend, to, g->a_turned ? room + r * LAY_COLS : g->a + (size_t)(row + r) * g->lda + k, (size_t)n);
+            memset(to + n, 0, (size_t)(all - n) * sizeof *to);
+        }
+    }
+}
+
+/* ---- by one thread ----------------------------------------------------------------------------------------------- */
+
+static size_t depth_of(const rg_back_lane *l, int k)
+{
+    return l->bf16 ? (size_t)rg_ceil_div(k, RUN) * RUN : (size_t)k;
+}
+
 size_t rg_gemm_room(int m, int n, int k)
 {
-    return padded(m) * padded(k) + padded(n) * (size_t)k + TILE;
+    const size_t depth = (size_t)rg_ceil_div(k, RUN) * RUN;
+
+    return padded(m) * depth + padded(n) * depth + TILE;
 }
 
-void rg_gemm_here(const rg_backend *backend, const rg_gemm *g, float *scratch)
+void rg_gemm_here(const rg_back_lane *l, const rg_gemm *g, float *scratch)
 {
-    laid p = { g, g->a, scratch + TILE, g->lda };
-    float *panels = scratch + TILE, *rows = panels + (size_t)panels_of(g->n) * (size_t)g->k * PANEL;
+    const int depth = (int)depth_of(l, g->k), n_panels = panels_of(g->n);
+    laid p = { .g = g, .a = g->a, .panels = scratch + TILE, .lda = g->lda, .depth = depth };
+    float *panels = scratch + TILE, *rows = panels + (size_t)n_panels * (size_t)depth * PANEL;
 
-    for (int i = 0; i < panels_of(g->n); i++)
-        fill_panel(g, i, panels + (size_t)i * (size_t)g->k * PANEL);
-    if (g->a_turned) {
-        p.lda = padded(g->k);
-        turn(rows, p.lda, g->a, g->lda, g->m, g->k);
+    fill_panels(g, depth, 0, n_panels, panels);
+    if (g->a_turned || l->bf16) {
+        p.lda = l->bf16 ? (size_t)depth : padded(g->k);
         p.a = rows;
+        p.rounded = l->bf16 ? (const uint16_t *)(const void *)rows : NULL;
+        for (int row = 0; row < g->m; row += LAY_ROWS)
+            lay_rows(l, &p, row, rg_back_min(LAY_ROWS, g->m - row), rows, scratch);
     }
     for (int row = 0; row < g->m; row += RG_GEMM_ROWS)
-        for (int i = 0; i < panels_of(g->n); i += RG_GEMM_PANELS)
-            multiply(backend, &p, row, rg_back_min(RG_GEMM_ROWS, g->m - row), i,
-                     rg_back_min(RG_GEMM_PANELS, panels_of(g->n) - i), scratch);
+        for (int i = 0; i < n_panels; i += RG_GEMM_PANELS)
+            multiply(l->backend, &p, row, rg_back_min(RG_GEMM_ROWS, g->m - row), i,
+                     rg_back_min(RG_GEMM_PANELS, n_panels - i), scratch);
 }
 
+/* ---- by all threads ---------------------------------------------------------------------------------------------- */
+
+/* Products, and the parts in which their operands are laid and in which they are computed. */
 typedef struct shared {
     const rg_back_lane *l;
-    laid p;
-    float *rows, *panels, *tiles;
-    int n_groups;
+    laid p[RG_GEMM_MOST];
+    float *panels[RG_GEMM_MOST], *rows[RG_GEMM_MOST]; /* to be filled; NULL: they are there */
+    float *tiles;
+    int n;
+    bool one_sum; /* all are added to one y */
+    int lay_end[2 * RG_GEMM_MOST], end[RG_GEMM_MOST];
 } shared;
-
-enum { TURN_ROWS = 32 };
 
 static void lay_part(void *arg, int i, int thread)
 {
     const shared *s = arg;
-    const rg_gemm *g = s->p.g;
-    const int n_panels = panels_of(g->n);
+    int k = 0;
 
-    (void)thread;
-    if (i < n_panels) {
-        fill_panel(g, i, s->panels + (size_t)i * (size_t)g->k * PANEL);
-        return;
-    }
-    const int row = (i - n_panels) * TURN_ROWS;
-    turn(s->rows + (size_t)row * s->p.lda, s->p.lda, g->a + row, g->lda, rg_back_min(TURN_ROWS, g->m - row), g->k);
+    while (i >= s->lay_end[k])
+        k++;
+    i -= k ? s->lay_end[k - 1] : 0;
+    const laid *p = &s->p[k / 2];
+    const int n_panels = panels_of(p->g->n);
+
+    if (k % 2)
+        lay_rows(s->l, p, i * LAY_ROWS, rg_back_min(LAY_ROWS, p->g->m - i * LAY_ROWS), s->rows[k / 2],
+                 s->tiles + (size_t)thread * TILE);
+    else
+        fill_panels(p->g, p->depth, i * AT_ONCE, rg_back_min(AT_ONCE, n_panels - i * AT_ONCE),
+                    s->panels[k / 2] + (size_t)i * AT_ONCE * (size_t)p->depth * PANEL);
+}
+
+static int groups_of(const rg_gemm *g)
+{
+    return rg_ceil_div(panels_of(g->n), RG_GEMM_PANELS);
+}
+
+/* Rows of a part: all parts of about a size. */
+static int rows_of_part(const rg_gemm *g)
+{
+    return rg_ceil_div(g->m, rg_ceil_div(g->m, RG_GEMM_ROWS));
 }
 
 static void multiply_part(void *arg, int i, int thread)
 {
     const shared *s = arg;
-    const rg_gemm *g = s->p.g;
-    const int row = i / s->n_groups * RG_GEMM_ROWS, panel = i % s->n_groups * RG_GEMM_PANELS;
+    int k = 0;
 
-    multiply(s->l->backend, &s->p, row, rg_back_min(RG_GEMM_ROWS, g->m - row), panel,
-             rg_back_min(RG_GEMM_PANELS, panels_of(g->n) - panel), s->tiles + (size_t)thread * TILE);
+    while (i >= s->end[k])
+        k++;
+    i -= k ? s->end[k - 1] : 0;
+    for (const int last = s->one_sum ? s->n - 1 : k; k <= last; k++) {
+        const laid *p = &s->p[k];
+        const int each = rows_of_part(p->g), n_groups = groups_of(p->g);
+        const int row = i / n_groups * each, panel = i % n_groups * RG_GEMM_PANELS;
+
+        multiply(s->l->backend, p, row, rg_back_min(each, p->g->m - row), panel,
+                 rg_back_min(RG_GEMM_PANELS, panels_of(p->g->n) - panel), s->tiles + (size_t)thread * TILE);
+    }
+}
+
+/* Room for the operands of product k, and how many parts it takes to lay them: panels, rows. */
+static void make_room(rg_back_lane *l, shared *s, int k, int parts[2])
+{
+    laid *p = &s->p[k];
+    const rg_gemm *g = p->g;
+
+    p->depth = (int)depth_of(l, g->k);
+    if (k && s->p[k - 1].g->b == g->b && s->p[k - 1].g->n == g->n && s->p[k - 1].depth == p->depth) {
+        p->panels = s->p[k - 1].panels;
+    } else {
+        p->panels = s->panels[k] = rg_back_room(l, (size_t)panels_of(g->n) * (size_t)p->depth * PANEL);
+        parts[0] = rg_ceil_div(panels_of(g->n), AT_ONCE);
+    }
+    if (!l->bf16 && !g->a_turned)
+        return;
+    p->lda =
+        padded(p->depth) + (l->bf16 ? 32 : 16); /* not a power of two, or rows would meet in a few sets of the cache */
+    s->rows[k] = rg_back_room(l, (size_t)g->m * p->lda / (l->bf16 ? 2 : 1));
+    p->a = s->rows[k];
+    p->rounded = l->bf16 ? (const uint16_t *)(const void *)s->rows[k] : NULL;
+    parts[1] = rg_ceil_div(g->m, LAY_ROWS);
+}
+
+void rg_gemm_run_all(rg_back_lane *l, const rg_gemm *g, int n)
+{
+    const rg_back_mark mark = rg_back_marked(l);
+    shared s = { .l = l, .n = n, .one_sum = n > 1 && g[0].y == g[1].y };
+    int n_lay = 0, n_parts = 0;
+
+    RG_ASSERT(n <= RG_GEMM_MOST);
+    for (int k = 0; k < n; k++) {
+        int parts[2] = { 0 };
+
+        s.p[k] = (laid){ .g = &g[k], .a = g[k].a, .lda = g[k].lda };
+        make_room(l, &s, k, parts);
+        s.lay_end[2 * k] = n_lay += parts[0];
+        s.lay_end[2 * k + 1] = n_lay += parts[1];
+        if (!s.one_sum || !k)
+            n_parts += rg_ceil_div(g[k].m, rows_of_part(&g[k])) * groups_of(&g[k]);
+        s.end[k] = n_parts;
+    }
+    s.tiles = rg_back_room(l, (size_t)l->n_threads * TILE);
+    rg_back_each(l, n_lay, lay_part, &s);
+    rg_back_each(l, n_parts, multiply_part, &s);
+    rg_back_give(l, mark);
 }
 
 void rg_gemm_run(rg_back_lane *l, const rg_gemm *g)
 {
-    const rg_back_mark mark = rg_back_marked(l);
-    const int n_panels = panels_of(g->n), n_groups = rg_ceil_div(n_panels, RG_GEMM_PANELS);
-    shared s = { .l = l, .p = { g, g->a, NULL, g->lda }, .n_groups = n_groups };
-
-    s.panels = rg_back_room(l, (size_t)n_panels * (size_t)g->k * PANEL);
-    s.tiles = rg_back_room(l, (size_t)l->n_threads * TILE);
-    if (g->a_turned) {
-        s.p.lda = padded(g->k) + 16; /* not a power of two, or rows would meet in a few sets of the cache */
-        s.rows = rg_back_room(l, (size_t)g->m * s.p.lda);
-        s.p.a = s.rows;
-    }
-    s.p.panels = s.panels;
-    rg_back_each(l, n_panels + (g->a_turned ? rg_ceil_div(g->m, TURN_ROWS) : 0), lay_part, &s);
-    rg_back_each(l, rg_ceil_div(g->m, RG_GEMM_ROWS) * n_groups, multiply_part, &s);
-    rg_back_give(l, mark);
+    rg_gemm_run_all(l, g, 1);
 }

@@ -63,13 +63,70 @@ typedef struct rg_gemm {
     bool a_turned, b_turned, add;
 } rg_gemm;
 
-enum { RG_GEMM_DEPTH = 512, RG_GEMM_ROWS = 64, RG_GEMM_PANELS = 16 };
+enum { RG_GEMM_DEPTH = 1024, RG_GEMM_ROWS = 96, RG_GEMM_PANELS = 8, RG_GEMM_MOST = 3 };
 
-/* By all threads. */
+/* By all threads, in the lane's arithmetic.  Of several, neighbours with the same right operand share what is laid of
+ * it, and all have the same y, of the same m and n, to which they are added in order, or different ones. */
 void rg_gemm_run(rg_back_lane *l, const rg_gemm *g);
+void rg_gemm_run_all(rg_back_lane *l, const rg_gemm *g, int n);
 /* By the calling thread alone, in scratch of rg_gemm_room floats for the largest one. */
 size_t rg_gemm_room(int m, int n, int k);
-void rg_gemm_here(const rg_backend *backend, const rg_gemm *g, float *scratch);
+void rg_gemm_here(const rg_back_lane *l, const rg_gemm *g, float *scratch);
+
+/* ---- reductions in RG_BACK_LANES lanes, lane i % RG_BACK_LANES, which are added in order: processors do them side by
+ * side ---- */
+
+enum { RG_BACK_LANES = 8 };
+
+static inline double rg_back_fold_lanes(const double l[RG_BACK_LANES])
+{
+    return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]));
+}
+
+/* The sum of x[i], or of x[i] y[i], in double. */
+static inline double rg_back_sum(const float *x, int n)
+{
+    double l[RG_BACK_LANES] = { 0 };
+    int i = 0;
+
+    for (; i + RG_BACK_LANES <= n; i += RG_BACK_LANES)
+        for (int k = 0; k < RG_BACK_LANES; k++)
+            l[k] += (double)x[i + k];
+    for (; i < n; i++)
+        l[i % RG_BACK_LANES] += (double)x[i];
+    return rg_back_fold_lanes(l);
+}
+
+static inline double rg_back_dot(const float *x, const float *y, int n)
+{
+    double l[RG_BACK_LANES] = { 0 };
+    int i = 0;
+
+    for (; i + RG_BACK_LANES <= n; i += RG_BACK_LANES)
+        for (int k = 0; k < RG_BACK_LANES; k++)
+            l[k] += (double)x[i + k] * (double)y[i + k];
+    for (; i < n; i++)
+        l[i % RG_BACK_LANES] += (double)x[i] * (double)y[i];
+    return rg_back_fold_lanes(l);
+}
+
+/* The largest of `most` and x[i]; NaN is passed over. */
+static inline float rg_back_max(const float *x, int n, float most)
+{
+    float l[RG_BACK_LANES];
+    int i = 0;
+
+    for (int k = 0; k < RG_BACK_LANES; k++)
+        l[k] = most;
+    for (; i + RG_BACK_LANES <= n; i += RG_BACK_LANES)
+        for (int k = 0; k < RG_BACK_LANES; k++)
+            l[k] = x[i + k] > l[k] ? x[i + k] : l[k];
+    for (; i < n; i++)
+        l[0] = x[i] > l[0] ? x[i] : l[0];
+    for (int k = 1; k < RG_BACK_LANES; k++)
+        l[0] = l[k] > l[0] ? l[k] : l[0];
+    return l[0];
+}
 
 /* The first row of span s, and rows. */
 static inline const rg_span *rg_back_span(const rg_back *b, int s)

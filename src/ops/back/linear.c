@@ -117,41 +117,50 @@ void rg_back_mean_rows(const rg_back *b)
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* Some columns of the input: of dx, x and dy. */
-static void back_product(const rg_back *b, const float *w, float *dw, const rg_mat *x, const rg_mat *dx,
-                         const rg_mat *dy)
+static rg_gemm by_input(const float *w, const rg_mat *dx, const rg_mat *dy)
 {
-    rg_gemm_run(b->lane, &(rg_gemm){ .m = dy->rows,
-                                     .n = dx->cols,
-                                     .k = dy->cols,
-                                     .a = dy->at,
-                                     .lda = dy->ld,
-                                     .b = w,
-                                     .ldb = (size_t)dx->cols,
-                                     .y = dx->at,
-                                     .ldy = dx->ld,
-                                     .add = true });
-    if (dw)
-        rg_gemm_run(b->lane, &(rg_gemm){ .m = dy->cols,
-                                         .n = x->cols,
-                                         .k = dy->rows,
-                                         .a = dy->at,
-                                         .lda = dy->ld,
-                                         .a_turned = true,
-                                         .b = x->at,
-                                         .ldb = x->ld,
-                                         .y = dw,
-                                         .ldy = (size_t)x->cols,
-                                         .add = true });
+    return (rg_gemm){ .m = dy->rows,
+                      .n = dx->cols,
+                      .k = dy->cols,
+                      .a = dy->at,
+                      .lda = dy->ld,
+                      .b = w,
+                      .ldb = (size_t)dx->cols,
+                      .y = dx->at,
+                      .ldy = dx->ld,
+                      .add = true };
+}
+
+static rg_gemm by_weight(float *dw, const rg_mat *x, const rg_mat *dy)
+{
+    return (rg_gemm){ .m = dy->cols,
+                      .n = x->cols,
+                      .k = dy->rows,
+                      .a = dy->at,
+                      .lda = dy->ld,
+                      .a_turned = true,
+                      .b = x->at,
+                      .ldb = x->ld,
+                      .y = dw,
+                      .ldy = (size_t)x->cols,
+                      .add = true };
 }
 
 void rg_back_linear(const rg_back *b)
 {
-    for (int i = 0; i < 3 && b->op->w[i]; i++) {
-        back_product(b, b->w[i], b->dw[i], &b->in[0], &b->d_in[0], &b->d_out[i]);
-        if (b->db[i])
-            rg_back_sum_rows(b->lane, b->db[i], &b->d_out[i]);
+    rg_gemm dx[3], dw[3];
+    int n = 0, n_dw = 0;
+
+    for (; n < 3 && b->op->w[n]; n++) {
+        dx[n] = by_input(b->w[n], &b->d_in[0], &b->d_out[n]);
+        if (b->dw[n])
+            dw[n_dw++] = by_weight(b->dw[n], &b->in[0], &b->d_out[n]);
+        if (b->db[n])
+            rg_back_sum_rows(b->lane, b->db[n], &b->d_out[n]);
     }
+    dx[0].add = !b->write_in[0];
+    rg_gemm_run_all(b->lane, dx, n);
+    rg_gemm_run_all(b->lane, dw, n_dw);
 }
 
 static rg_mat columns(const rg_mat *m, int first, int n)
@@ -169,6 +178,8 @@ void rg_back_linear_heads(const rg_back *b)
         const rg_mat dy = columns(&b->d_out[0], h * rows, rows);
         const size_t at = (size_t)h * (size_t)rows * (size_t)cols;
 
-        back_product(b, b->w[0] + at, b->dw[0] ? b->dw[0] + at : NULL, &x, &dx, &dy);
+        rg_gemm_run(b->lane, &(rg_gemm[]){ by_input(b->w[0] + at, &dx, &dy) }[0]);
+        if (b->dw[0])
+            rg_gemm_run(b->lane, &(rg_gemm[]){ by_weight(b->dw[0] + at, &x, &dy) }[0]);
     }
 }

@@ -13,21 +13,29 @@ typedef struct norming {
     int n, n_w;     /* columns of a run, of the weight */
 } norming;
 
+/* The sum of x[i] w[i] y[i]. */
+static double dot_of_three(const float *x, const float *w, const float *y, int n)
+{
+    double l[RG_BACK_LANES] = { 0 };
+    int i = 0;
+
+    for (; i + RG_BACK_LANES <= n; i += RG_BACK_LANES)
+        for (int k = 0; k < RG_BACK_LANES; k++)
+            l[k] += (double)x[i + k] * (double)w[i + k] * (double)y[i + k];
+    for (; i < n; i++)
+        l[i % RG_BACK_LANES] += (double)x[i] * (double)w[i] * (double)y[i];
+    return rg_back_fold_lanes(l);
+}
+
 static void rms_run(const rg_op *op, const float *x, const float *dy, const float *w, float *dx, float *dw, int n)
 {
     const bool sum = op->kind == RG_OP_L2NORM;
-    double ss = 0, gx = 0;
-
-    for (int c = 0; c < n; c++) {
-        const double g = w ? (double)dy[c] * (double)w[c] : (double)dy[c];
-        ss += (double)x[c] * (double)x[c];
-        gx += g * (double)x[c];
-    }
+    const double ss = rg_back_dot(x, x, n), gx = w ? dot_of_three(dy, w, x, n) : rg_back_dot(dy, x, n);
     const double r = 1 / sqrt((sum ? ss : ss / n) + (double)op->x), k = r * r * (sum ? gx : gx / n);
-    for (int c = 0; c < n; c++) {
-        const double g = w ? (double)dy[c] * (double)w[c] : (double)dy[c];
-        dx[c] += (float)(r * (g - (double)x[c] * k));
-    }
+    for (int c = 0; c < n && w; c++)
+        dx[c] += (float)(r * ((double)dy[c] * (double)w[c] - (double)x[c] * k));
+    for (int c = 0; c < n && !w; c++)
+        dx[c] += (float)(r * ((double)dy[c] - (double)x[c] * k));
     for (int c = 0; dw && c < n; c++)
         dw[c] += (float)((double)dy[c] * (double)x[c] * r);
 }

@@ -20,11 +20,86 @@ ALWAYS_INLINE void hide(uint64_t seen, int n, float (*p)[RG_BLOCK])
             p[i][j] = -__builtin_inff();
 }
 
-/* Queries [i, i + n); p has room for their scores, or has those of all queries of latents. */
-ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, int i, int n, float (*p)[RG_BLOCK], rg_softmax *s)
+/* n queries, a constant, whose scores are known. */
+ALWAYS_INLINE void add_some(const rg_attend *a, rg_type type, int n, float (*p)[RG_BLOCK], rg_softmax *s)
 {
     float c[QUERIES];
 
+    weigh(a, n, p, s, c);
+    values(a, type, n, p, c, s);
+}
+
+/* n <= QUERIES queries likewise, no constant. */
+ALWAYS_INLINE void add_any(const rg_attend *a, rg_type type, int n, float (*p)[RG_BLOCK], rg_softmax *s)
+{
+    int i = 0;
+
+    if (n == QUERIES) {
+        add_some(a, type, QUERIES, p, s);
+        return;
+    }
+    for (; QUERIES > 4 && i + 4 <= n; i += 4)
+        add_some(a, type, 4, p + i, s + i);
+    for (; QUERIES > 2 && i + 2 <= n; i += 2)
+        add_some(a, type, 2, p + i, s + i);
+    for (; QUERIES > 1 && i < n; i++)
+        add_some(a, type, 1, p + i, s + i);
+}
+
+/* True if every weight of a query's seen keys is below the threshold. */
+ALWAYS_INLINE bool is_below(const rg_attend *a, const float *p, const rg_softmax *s)
+{
+    const float limit = (s->m > s->top ? s->m : s->top) + a->below;
+    const int lo = rg_seen_lo(a->seen), hi = rg_seen_hi(a->seen);
+    int n = 0;
+
+    for (int j = lo; j < hi; j++)
+        n += p[j] < limit;
+    return n == hi - lo;
+}
+
+ALWAYS_INLINE void raise_top(const rg_attend *a, const float *p, rg_softmax *s)
+{
+    for (int j = rg_seen_lo(a->seen); j < rg_seen_hi(a->seen); j++)
+        s->top = p[j] > s->top ? p[j] : s->top;
+}
+
+/* Attention sparsity: of n <= QUERIES queries, those that take part in the block are put side by side, so that the
+ * others add nothing, not even zeros. */
+static __attribute__((noinline)) void add_kept(const rg_attend *all, int n, float (*p)[RG_BLOCK], rg_softmax *s)
+{
+    rg_attend a = *all;
+    rg_softmax kept[QUERIES];
+    int which[QUERIES], n_kept = 0;
+
+    a.k_next = a.v_next = NULL; /* only the keys of the next block are fetched, by the scores */
+    for (int i = 0; i < n; i++) {
+        if (a.looks)
+            raise_top(&a, p[i], s + i);
+        if (a.looks || is_below(&a, p[i], s + i))
+            continue;
+        if (n_kept != i)
+            memcpy(p[n_kept], p[i], sizeof p[i]);
+        which[n_kept] = i;
+        kept[n_kept++] = s[i];
+    }
+    if (a.type == RG_F32)
+        add_any(&a, RG_F32, n_kept, p, kept);
+    else if (a.type == RG_F16)
+        add_any(&a, RG_F16, n_kept, p, kept);
+    else if (a.type == RG_I8)
+        add_any(&a, RG_I8, n_kept, p, kept);
+    else if (a.type == RG_Q4_1)
+        add_any(&a, RG_Q4_1, n_kept, p, kept);
+    else
+        add_any(&a, RG_BF16, n_kept, p, kept);
+    for (int i = 0; i < n_kept; i++)
+        s[which[i]] = kept[i];
+}
+
+/* Queries [i, i + n); p has room for their scores, or has those of all queries of latents. */
+ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, int i, int n, float (*p)[RG_BLOCK], rg_softmax *s)
+{
     if (a->columns)
         p += i;
     else
@@ -35,8 +110,10 @@ ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, int i, int n, f
             p[k][j] = a->cap * rg_tanhf(p[k][j] / a->cap);
     if (rg_seen_hi(a->seen) - rg_seen_lo(a->seen) != __builtin_popcountll(a->seen))
         hide(a->seen, n, p);
-    weigh(a, n, p, s, c);
-    values(a, type, n, p, c, s);
+    if (a->below < 0.0f || a->looks)
+        add_kept(a, n, p, s);
+    else
+        add_some(a, type, n, p, s);
 }
 
 ALWAYS_INLINE void attend_as(const rg_attend *all, rg_type type, rg_softmax *s)

@@ -7,7 +7,11 @@
  *
  * A chunk is a tile of rows times some heads of one kv head: its items.  All items visit a block while it is near.  A
  * row of a draft tree sees its ancestors through a list of slots: the blocks that hold them are gathered into scratch
- * in logical order, so that its sum has the shape it would have alone. */
+ * in logical order, so that its sum has the shape it would have alone.
+ *
+ * With attention sparsity a query passes over a block whose weights are all below a threshold (kernels.h), beside the
+ * largest of its scores in the segment so far and of those in the block of the first keys, which in many models hold
+ * most of the weight ("sinks").  Segments know no more of each other, so that threads can share them out. */
 #include "ops/cpu/reader.h"
 
 #include <string.h>
@@ -26,6 +30,7 @@ typedef struct plan {
     int heads, tile; /* heads and rows of a chunk */
     int n_head_chunks, n_tiles;
     int n_segments; /* that a chunk is cut into: 1 when it walks them all */
+    float below;    /* as rg_attend has it */
 } plan;
 
 /* One chunk at work. */
@@ -39,6 +44,8 @@ typedef struct job {
     int last_block;    /* of the segment that is walked */
     rg_kv_place after; /* the first block of this thread's next chunk; k NULL: not known */
     rg_softmax total[RG_ITEMS_MAX], part[RG_ITEMS_MAX]; /* [row][head] */
+    float top[RG_ITEMS_MAX]; /* of attention sparsity: the largest score in the first block; -inf: none is known */
+    bool looks;              /* that is being found */
     const float *q[RG_ITEMS_MAX], *first_q[RG_ITEMS_MAX]; /* first_q: of the keys before n_first */
     float *k_block, *v_block; /* scratch of a gathered or widened block, one after the other; of latents: of each row
                                * its queries as columns, and a block */
@@ -66,7 +73,8 @@ static int end_key(const plan *p, const rg_batch *b, int row)
 static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
 {
     const rg_batch *b = f->batch;
-    plan p = { .op = op, .kv = op->kv, .n_segments = 1 };
+    plan p = { .op = op, .kv = op->kv, .n_segments = 1,
+               .below = f->attention_sparsity > 0.0f ? rg_logf(f->attention_sparsity) : 0.0f };
     int kv_heads = op->kv->latent ? 1 : op->kv->n_heads, keys = 0;
     size_t n_parts;
 
@@ -276,6 +284,23 @@ static void find_latent(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int
     *have = through ? -1 : wanted;
 }
 
+/* What comes next is fetched by scores and values; with attention sparsity by the scores, and of K alone, in halves:
+ * V may not be needed. */
+static void fetch_block(const rg_kv *kv, rg_kv_place next, rg_attend *a)
+{
+    a->k_next = next.k;
+    a->v_next = next.v;
+    a->k_scales_next = next.k_scales;
+    a->v_scales_next = next.v_scales;
+    if (!(a->below < 0.0f) && !a->looks)
+        return;
+    const uint8_t *k = next.k ? next.k : a->k;
+
+    a->k_next = k;
+    a->v_next = k + (size_t)kv->k_dim * (RG_BLOCK / RG_KV_RUN) * rg_kv_run_bytes(kv->type) / 2;
+    a->k_scales_next = a->v_scales_next = next.k ? next.k_scales : a->k_scales;
+}
+
 /* Where a row's block lies, ready for attend.  `have`: what scratch holds for rows without a list: the number of the
  * block, of latents twice that, and one more if it is closed. */
 static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, rg_attend *a)
@@ -303,13 +328,8 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
         *have = -1;
         return;
     }
-    if (kv->type == RG_F32 || j->n_rows * j->n_heads < cpu->widen_from) {
-        const rg_kv_place next = next_of(f, j, row, block);
-
-        a->k_next = next.k;
-        a->v_next = next.v;
-        a->k_scales_next = next.k_scales;
-        a->v_scales_next = next.v_scales;
+    if (kv->type == RG_F32 || j->n_rows * j->n_heads < cpu->widen_from || a->below < 0.0f) {
+        fetch_block(kv, next_of(f, j, row, block), a);
         return;
     }
     if (*have != block) /* made f32 once for all queries of the tile: exact, and cheaper than in every product */
@@ -325,7 +345,7 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
 
 static void clear(rg_softmax *s, int v_dim)
 {
-    s->m = -__builtin_inff();
+    s->m = s->top = -__builtin_inff();
     s->l = 0.0f;
     memset(s->o, 0, (size_t)v_dim * sizeof(float));
 }
@@ -389,7 +409,8 @@ static void attend_items(const rg_cpu *cpu, job *j, rg_attend *a, int i, int blo
 static void walk_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int block)
 {
     const rg_attend_params *params = j->p->op->attend;
-    rg_attend a = { .k_dim = j->p->kv->k_dim, .v_dim = j->p->kv->v_dim, .scale = params->scale, .cap = params->cap };
+    rg_attend a = { .k_dim = j->p->kv->k_dim, .v_dim = j->p->kv->v_dim, .scale = params->scale, .cap = params->cap,
+                    .below = j->p->below, .looks = j->looks };
     int have = -1;
 
     for (int i = 0, n; i < j->n_rows; i += n) {
@@ -410,13 +431,29 @@ static void walk_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int block)
     }
 }
 
+/* Attention sparsity: find the largest score of each item in the first block, for the segments after the first. */
+static void look_at_first(const rg_cpu *cpu, const rg_fwd *f, job *j)
+{
+    for (int i = 0; i < j->n_rows * j->n_heads; i++)
+        clear(&j->part[i], j->p->kv->v_dim);
+    j->looks = true;
+    j->last_block = 0;
+    walk_block(cpu, f, j, 0);
+    j->looks = false;
+    for (int i = 0; i < j->n_rows * j->n_heads; i++)
+        j->top[i] = j->part[i].top;
+}
+
 /* part = this segment's sums of all items. */
 static void walk_segment(const rg_cpu *cpu, const rg_fwd *f, job *j, int segment)
 {
     int lo = INT32_MAX, hi = 0;
 
-    for (int i = 0; i < j->n_rows * j->n_heads; i++)
+    for (int i = 0; i < j->n_rows * j->n_heads; i++) {
         clear(&j->part[i], j->p->kv->v_dim);
+        if (segment > 0)
+            j->part[i].top = j->top[i];
+    }
     for (int i = 0; i < j->n_rows; i++) {
         lo = rg_min(lo, low_key(j->p, f->batch, j->row + i));
         hi = rg_max(hi, end_key(j->p, f->batch, j->row + i));
@@ -521,6 +558,7 @@ static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, con
     j->kv_head = c->kv_head;
     j->head = j->kv_head * p->per_kv + c->group * p->heads;
     j->after = (rg_kv_place){ 0 };
+    j->looks = false;
     j->n_heads = rg_min(p->heads, (j->kv_head + 1) * p->per_kv - j->head);
     j->k_block = scratch + RG_ITEMS_MAX * (2 * p->width + RG_ITEM_GAP);
     j->v_block = j->k_block + RG_BLOCK * p->width;
@@ -530,6 +568,7 @@ static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, con
         j->total[i].o = scratch;
         j->part[i].o = scratch + p->width;
         clear(&j->total[i], p->kv->v_dim);
+        j->top[i] = -__builtin_inff();
         find_query(f, j, i);
     }
 }
@@ -557,6 +596,8 @@ static void attend_whole(rg_cpu_reader *r, const rg_fwd *f, const plan *p, const
         lo = rg_min(lo, low_key(p, f->batch, j.row + i));
         hi = rg_max(hi, end_key(p, f->batch, j.row + i));
     }
+    if (p->below < 0.0f && hi > RG_SEGMENT)
+        look_at_first(r->cpu, f, &j);
     for (int s = lo / RG_SEGMENT; s < rg_ceil_div(hi, RG_SEGMENT); s++) {
         walk_segment(r->cpu, f, &j, s);
         for (int i = 0; i < j.n_rows * j.n_heads; i++)
@@ -585,6 +626,8 @@ static void attend_one_segment(rg_cpu_reader *r, const rg_fwd *f, const plan *p,
 
     job_init(r, f, p, &at, &j);
     j.after = probably_next(f, p, c);
+    if (p->below < 0.0f && segment > 0)
+        look_at_first(r->cpu, f, &j);
     walk_segment(r->cpu, f, &j, segment);
     for (int i = 0; i < j.n_rows * j.n_heads; i++) {
         float *to = partial_at(r, p, j.row + i / j.n_heads, j.head + i % j.n_heads, segment);

@@ -58,9 +58,15 @@ static uint64_t stream(const rg_backend *b, const void *p, size_t n)
 
 static void host_multiply(const rg_backend *b, const rg_host_product *p)
 {
-    cpu_of(b)->product[RG_EXACT][RG_LAYOUT_F32](&(rg_product){
+    cpu_of(b)->product[p->rounded ? RG_BF16_ROUNDED : RG_EXACT][RG_LAYOUT_F32](&(rg_product){
         .panel = (const uint8_t *)p->panels, .panel_bytes = p->panel_floats * sizeof *p->panels,
-        .n_panels = p->n_panels, .cols = p->cols, .m = p->m, .x = p->x, .ldx = p->ldx, .y = p->y, .ldy = p->ldy });
+        .n_panels = p->n_panels, .cols = p->cols, .m = p->m, .x = p->rounded ? NULL : p->x, .h = p->rounded,
+        .ldx = p->ldx, .y = p->y, .ldy = p->ldy });
+}
+
+static void host_round(const rg_backend *b, uint16_t *to, const float *x, size_t n)
+{
+    cpu_of(b)->store(to, NULL, RG_BF16, 1, x, (int)n);
 }
 
 static void host_activate(const rg_backend *b, rg_activation act, float *y, const float *x, size_t n)
@@ -97,6 +103,7 @@ static void build(void)
                                                .submit = rg_cpu_lane_submit,
                                                .wait = rg_cpu_lane_wait,
                                                .host_multiply = host_multiply,
+                                               .host_round = host_round,
                                                .host_activate = host_activate,
                                                .work = work,
                                                .stream = stream,

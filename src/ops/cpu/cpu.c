@@ -111,16 +111,23 @@ static bool is_as_in_ref(const rg_cpu *k, rg_recipe recipe, rg_layout layout)
     enum { ROWS = 17, PANELS = 3, COLS = 256, LD = 16 * PANELS, STEPS = COLS / 128 };
     static uint16_t bf16[PANELS][COLS * 16], x[ROWS][COLS]; /* static: used once, and too large for the stack of the */
     static rg_step_f8 f8[PANELS][STEPS];                    /* first caller */
-    static float want[ROWS * LD], got[ROWS * LD];
-    const bool of_f8 = layout == RG_LAYOUT_F8;
-    rg_product p = { .panel = of_f8 ? (const uint8_t *)f8 : (const uint8_t *)bf16,
-                     .panel_bytes = of_f8 ? sizeof f8[0] : sizeof bf16[0], .n_panels = PANELS, .cols = COLS, .h = x[0],
-                     .ldx = COLS, .ldy = LD };
+    static float f32[PANELS][COLS * 16], want[ROWS * LD], got[ROWS * LD];
+    const bool of_f8 = layout == RG_LAYOUT_F8, of_f32 = layout == RG_LAYOUT_F32;
+    rg_product p = { .panel = of_f8    ? (const uint8_t *)f8
+                              : of_f32 ? (const uint8_t *)f32
+                                       : (const uint8_t *)bf16,
+                     .panel_bytes = of_f8    ? sizeof f8[0]
+                                    : of_f32 ? sizeof f32[0]
+                                             : sizeof bf16[0],
+                     .n_panels = PANELS, .cols = COLS, .h = x[0], .ldx = COLS, .ldy = LD };
     rg_rng rng = { .seed = 1 };
     bool same = true;
 
     for (int i = 0; i < PANELS; i++)
         random_bf16(&rng, bf16[i], COLS * 16, i == 1 ? 0x1p-64f : 1.0f);
+    for (int i = 0; i < PANELS; i++)
+        for (int c = 0; c < COLS * 16; c++)
+            f32[i][c] = rg_rng_normal(&rng) * (c % 5 ? 1.0f : 0x1p-64f);
     for (int i = 0; i < ROWS; i++)
         random_bf16(&rng, x[i], COLS, i % 2 ? 1.0f : 0x1p-64f);
     random_f8(&rng, f8[0], PANELS * STEPS);
@@ -138,19 +145,20 @@ static bool is_as_in_ref(const rg_cpu *k, rg_recipe recipe, rg_layout layout)
  * order of a sum.  Otherwise the table is without that recipe, and returned is false. */
 static bool add_bf16_table(void (*init)(rg_cpu *k), rg_recipe recipe)
 {
-    static const rg_layout layouts[] = { RG_LAYOUT_BF16, RG_LAYOUT_F8 };
+    const struct { rg_recipe recipe; rg_layout layout; } of[] = { { recipe, RG_LAYOUT_BF16 }, { recipe, RG_LAYOUT_F8 },
+                                                                  { RG_BF16_ROUNDED, RG_LAYOUT_F32 } };
     rg_cpu *k = &tables[n_tables];
     bool same = true;
 
     add_table(init);
-    for (size_t i = 0; i < RG_LEN(layouts); i++)
-        same = same && is_as_in_ref(k, recipe, layouts[i]);
+    for (size_t i = 0; i < RG_LEN(of); i++)
+        same = same && is_as_in_ref(k, of[i].recipe, of[i].layout);
     if (same)
         return true;
     k->peak_bf16 = k[-1].peak_bf16;
-    for (size_t i = 0; i < RG_LEN(layouts); i++) {
-        k->fast[layouts[i]] = k[-1].fast[layouts[i]];
-        k->product[recipe][layouts[i]] = k[-1].product[recipe][layouts[i]];
+    for (size_t i = 0; i < RG_LEN(of); i++) {
+        k->fast[of[i].layout] = k[-1].fast[of[i].layout];
+        k->product[of[i].recipe][of[i].layout] = k[-1].product[of[i].recipe][of[i].layout];
     }
     return false;
 }

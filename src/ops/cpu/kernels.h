@@ -44,6 +44,8 @@
  *                        y = (c[0] + c[1]) + (c[2] + c[3]), this sum an ordinary one
  *     tiles (TDPBF16PS)  y = 0; for each 32 columns in rising order: even = odd = 0; their 16 pairs rising:
  *                        even = fma(w[2p], x[2p], even), odd = fma(w[2p + 1], x[2p + 1], odd); y = y + (even + odd)
+ * Of F32 the recipe `rounded` is `pairs` with weights rounded to bf16 like x, subnormal ones being zeros of their sign
+ * before: products of a training step in bf16, whose weights stay in f32.
  * Of F8 either gives the sum of each 128 columns, whose w are codes decoded without their scale: acc = 0; in rising
  * order acc = fma(that sum, d, acc), an ordinary one; y = acc. */
 #ifndef RG_OPS_CPU_KERNELS_H
@@ -70,7 +72,7 @@ typedef union rg_rounded {
 } rg_rounded;
 
 typedef enum rg_recipe {
-    RG_EXACT, RG_INT8, RG_BF16_PAIRS, RG_BF16_TILES, RG_LLM_INT8, RG_RECIPE_COUNT
+    RG_EXACT, RG_INT8, RG_BF16_PAIRS, RG_BF16_TILES, RG_BF16_ROUNDED, RG_LLM_INT8, RG_RECIPE_COUNT
 } rg_recipe;
 
 enum { RG_COLUMN_PANELS = 192 }; /* panels that a kernel of sparse products goes over at once */
@@ -129,6 +131,8 @@ typedef struct rg_attend {
     int k_dim, v_dim, v_stride;
     uint64_t seen;       /* bit j: key j is; not 0 */
     float scale, cap;
+    float below; /* of attention sparsity: the logarithm of its threshold, less than 0; 0: nothing is left out */
+    bool looks;  /* only raise each query's top to its largest seen score: V is not read */
     const void *k_next, *v_next; /* of the next block, to be prefetched; NULL: there is none */
     bool fetch_to_l1;            /* as in rg_cpu */
     const uint16_t *k_scales_next, *v_scales_next;
@@ -165,6 +169,12 @@ static inline int rg_seen_run(uint64_t seen, int *j)
     for (int j = 0, j##_end; (j##_end = rg_seen_run(seen, &j)) > 0;)                                                   \
         for (; j < j##_end; j++)
 
+/* Bytes of RG_KV_RUN values, without their scale (of q8). */
+static inline size_t rg_kv_run_bytes(rg_type type)
+{
+    return type == RG_Q4_1 ? 20 : RG_KV_RUN * (type == RG_F32 ? 4 : type == RG_I8 ? 1 : 2);
+}
+
 /* What a block fetches of the next one with its next step, and with that after it; `step` bytes each: as many as it
  * reads itself, since many requests at once would wait for each other.  K and V by turns, so that the processor's own
  * prefetching, which ends with every page, runs ahead in two of them. */
@@ -178,8 +188,7 @@ typedef struct rg_coming {
  * has itself is fetched: cheaper than to ask with every step. */
 static inline rg_coming rg_coming_from(const rg_attend *a, rg_type type, size_t step, size_t n)
 {
-    const size_t run = type == RG_Q4_1 ? 20 : RG_KV_RUN * (type == RG_F32 ? 4 : type == RG_I8 ? 1 : 2);
-    const size_t bytes = n * run / RG_KV_RUN, at = step / 2 * bytes;
+    const size_t bytes = n * rg_kv_run_bytes(type) / RG_KV_RUN, at = step / 2 * bytes;
 
     return (rg_coming){ (const uint8_t *)(a->k_next ? a->k_next : a->k) + at,
                       (const uint8_t *)(a->v_next ? a->v_next : a->v) + at, bytes, a->fetch_to_l1 };
@@ -217,6 +226,7 @@ typedef struct rg_index {
 typedef struct rg_softmax {
     float m, l;
     float *o; /* [v_dim] */
+    float top; /* of attention sparsity: a score that the row is known to have besides, -inf: none; else not read */
 } rg_softmax;
 
 /* One row of a linear recurrence, of one head: q, k, decay, a, b [k_dim], v and y [columns of the head]. */
@@ -308,7 +318,11 @@ typedef struct rg_cpu {
      * lanes p[i] + p[16+i] + p[32+i] + p[48+i] left to right, unseen p being 0);  o[d] = o[d] * c, then for seen j
      * rising: fma(p_j, v[j][d], o[d]); m = M.  Unseen keys enter nothing.  In M scores that are NaN are passed
      * over, an m that is NaN stays, and where M would be -inf, so that no score is a number, it is NaN: then l and o
-     * are. */
+     * are.
+     *
+     * With `below` (attention sparsity) a query whose seen scores are all less than max(m, top) + below leaves m, l and
+     * o as they are, and does not read V: a softmax over scores of which one is that maximum gives each of these keys
+     * a weight less than exp(below).  A score that is NaN is less than nothing. */
     void (*attend)(const rg_attend *a, rg_softmax *s);
     /* Later segment b into a: M = max; x = exp(a.m - M), y = exp(b.m - M); l = fma(a.l, x, b.l * y), o likewise.  A
      * side whose m is -inf is left out (the other is taken as it is). */

@@ -125,6 +125,8 @@ static void program(void *arg, int thread)
                                  .batch = s->batch,
                                  .exact = s->exact,
                                  .llm_int8 = s->llm_int8,
+                                 .bf16 = s->bf16,
+                                 .attention_sparsity = s->attention_sparsity,
                                  .layer = -1,
                                  .thread = thread,
                                  .n_threads = s->n_threads },

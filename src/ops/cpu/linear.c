@@ -37,17 +37,20 @@ rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
     };
 }
 
-/* What fast is for a layout in a step of this precision. */
-static rg_recipe fast_of(const rg_cpu_reader *r, rg_layout layout, bool llm_int8)
+/* What fast is for a layout in a step of this precision; in a step of bf16 products weights of f32 are rounded too. */
+static rg_recipe fast_of(const rg_cpu_reader *r, rg_layout layout, bool llm_int8, bool bf16)
 {
     const rg_recipe fast = r->cpu->fast[layout];
 
+    if (bf16)
+        return layout == RG_LAYOUT_F32 ? RG_BF16_ROUNDED : RG_EXACT;
     return fast == RG_INT8 && llm_int8 ? RG_LLM_INT8 : fast;
 }
 
 rg_recipe rg_cpu_recipe(const rg_cpu_reader *r, const rg_weight *w, rg_recipe rounding)
 {
-    const rg_recipe fast = fast_of(r, rg_packed_of(w->placed)->layout, rounding == RG_LLM_INT8);
+    const rg_recipe fast = fast_of(r, rg_packed_of(w->placed)->layout, rounding == RG_LLM_INT8,
+                                   rounding == RG_BF16_ROUNDED);
 
     return w->cols % 32 == 0 && fast == rounding ? rounding : RG_EXACT;
 }
@@ -57,7 +60,7 @@ rg_recipe rg_cpu_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_weig
     rg_recipe rounding = RG_EXACT;
 
     for (int i = 0; i < n && w[i] && !f->exact && rounding == RG_EXACT; i++)
-        rounding = rg_cpu_recipe(r, w[i], fast_of(r, rg_packed_of(w[i]->placed)->layout, f->llm_int8));
+        rounding = rg_cpu_recipe(r, w[i], fast_of(r, rg_packed_of(w[i]->placed)->layout, f->llm_int8, f->bf16));
     return rounding;
 }
 

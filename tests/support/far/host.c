@@ -502,6 +502,12 @@ static void host_multiply(const rg_backend *b, const rg_host_product *p)
     far_ref()->host_multiply(far_ref(), p);
 }
 
+static void host_round(const rg_backend *b, uint16_t *to, const float *x, size_t n)
+{
+    (void)b;
+    far_ref()->host_round(far_ref(), to, x, n);
+}
+
 static void host_activate(const rg_backend *b, rg_activation act, float *y, const float *x, size_t n)
 {
     (void)b;
@@ -544,6 +550,7 @@ static const rg_backend backend = {
     .work = work,
     .stream = stream,
     .host_multiply = host_multiply,
+    .host_round = host_round,
     .host_activate = host_activate,
     .activations = activations,
 };

@@ -211,8 +211,8 @@ void far_lane_submit(rg_lane *lane_, const rg_step *s)
     FAR_PUT(&l->wire, wants);
     far_put_step(&l->wire, s);
     far_put_batch(&l->wire, s->batch, s->state ? &s->state->groups : &no_groups);
-    l->f = (rg_fwd){ .reader = s->reader, .batch = s->batch, .exact = s->exact, .llm_int8 = s->llm_int8, .layer = -1,
-                     .n_threads = 1 };
+    l->f = (rg_fwd){ .reader = s->reader, .batch = s->batch, .exact = s->exact, .llm_int8 = s->llm_int8,
+                     .bf16 = s->bf16, .attention_sparsity = s->attention_sparsity, .layer = -1, .n_threads = 1 };
     rg_mem_forbid();
     const rg_outputs out = s->text(s->model, &l->f);
     rg_mem_permit();

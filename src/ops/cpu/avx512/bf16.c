@@ -10,6 +10,7 @@ enum {
     TILE = 12,    /* rows by two panels: 24 chains, 2 vectors of weights and x in 32 registers */
     FEW = 6,      /* rows: 24 chains and 4 pairs of columns of weights */
     PIECE = 512,  /* columns at most: 16 KiB of each panel */
+    ROUNDED = 256, /* of f32, which are rounded together: 8 KiB of each panel */
     AHEAD = 8192, /* bytes prefetched ahead of a few rows' stream: the hardware stops at each page */
     CHAINS = 12,  /* of the peak */
 };
@@ -100,6 +101,60 @@ static void pairs(const rg_product *p)
         }
 }
 
+/* ---- weights of f32 ---------------------------------------------------------------------------------------------- */
+
+/* n columns of a panel of f32, from the first on, to pairs of bf16. */
+ALWAYS_INLINE void round_piece(const float *w, int n, uint8_t *to)
+{
+    const __m512i side_by_side = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
+                                                  22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+
+    for (int k = 0; k < n; k += 2, w += 32, to += 64) {
+        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(w + 16), _mm512_loadu_ps(w));
+
+        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(side_by_side, both));
+    }
+}
+
+/* Up to PANELS panels by the rows of p. */
+static void rounded_pieces(const rg_product *p)
+{
+    _Alignas(64) uint8_t room[PANELS][ROUNDED * 32];
+    const int piece = piece_of(p->cols, ROUNDED);
+    chains c[BATCH][VECTORS];
+
+    for (int row = 0; row < p->m; row += BATCH) {
+        const int here = p->m - row < BATCH ? p->m - row : BATCH;
+
+        for (int k = 0, n; k < p->cols; k += n) {
+            n = p->cols - k < piece ? p->cols - k : piece;
+            const size_t soon = k + n < p->cols ? 64 * (size_t)(k + n) : (size_t)p->n_panels * p->panel_bytes;
+
+            for (int i = 0; i < p->n_panels; i++)
+                round_piece((const float *)(const void *)(p->panel + (size_t)i * p->panel_bytes) + 16 * (size_t)k, n,
+                            room[i]);
+            add_piece((walk){ .w = room[0], .gap = sizeof room[0], .n = n / 2, .n_panels = p->n_panels, .first = k == 0,
+                              .x = (const uint8_t *)(p->h + (size_t)row * p->ldx + (size_t)k),
+                              .ldx = p->ldx * sizeof *p->h,
+                              .y = k + n < p->cols ? NULL : p->y + (size_t)row * p->ldy, .ldy = p->ldy,
+                              .soon = p->panel + soon, .n_soon = row ? 0 : n, .soon_gap = p->panel_bytes },
+                      here, c);
+        }
+    }
+}
+
+static void rounded(const rg_product *p)
+{
+    const int rows = rows_together((size_t)p->cols * sizeof *p->h, p->m);
+
+    for (int row = 0; row < p->m; row += rows)
+        for (int i = 0; i < p->n_panels; i += PANELS) {
+            const rg_product q = panels_of(p, i, row, rows);
+
+            rounded_pieces(&q);
+        }
+}
+
 /* ---- peak -------------------------------------------------------------------------------------------------------- */
 
 ALWAYS_INLINE vec product_bf16(vec sum)
@@ -116,6 +171,7 @@ void rg_cpu_init_avx512_bf16(rg_cpu *k)
 {
     k->isa = "avx512_bf16";
     k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
+    k->product[RG_BF16_ROUNDED][RG_LAYOUT_F32] = rounded;
     k->fast[RG_LAYOUT_BF16] = RG_BF16_PAIRS;
     k->peak_bf16 = peak_bf16;
 }

@@ -693,6 +693,29 @@ BF16(pairs)
 BF16(tiles)
 #undef BF16
 
+/* Pairs of f32 weights, [column][16], rounded. */
+static void rounded(const rg_product *p)
+{
+    for (int i = 0; i < p->n_panels; i++) {
+        const rg_product q = part_of(p, i, 0, p->m);
+        const float *w = (const float *)(const void *)q.panel;
+
+        for (int r = 0; r < q.m; r++)
+            for (int k = 0; k < 16; k++) {
+                const uint16_t *x = q.h + (size_t)r * q.ldx;
+                float c[4] = { 0 };
+
+                for (int pair = 0; pair < q.cols / 2; pair++) {
+                    const float a = rg_bf16_to_f32(rg_f32_to_bf16(flushed(w[32 * pair + k])));
+                    const float b = rg_bf16_to_f32(rg_f32_to_bf16(flushed(w[32 * pair + 16 + k])));
+
+                    c[pair % 4] = fma_flushed(a, at(x, 2 * pair), fma_flushed(b, at(x, 2 * pair + 1), c[pair % 4]));
+                }
+                q.y[(size_t)r * q.ldy + (size_t)k] = (c[0] + c[1]) + (c[2] + c[3]);
+            }
+    }
+}
+
 #define FILL_RECIPE(name, layout) k->fast[layout] = RG_INT8;
 #define FOLDED_RECIPE(layout) k->fast[layout] = RG_INT8;
 
@@ -709,6 +732,7 @@ void rg_cpu_panels_ref(rg_cpu *k)
     k->unfold = rg_unfold;
     k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
     k->product[RG_BF16_TILES][RG_LAYOUT_BF16] = tiles;
+    k->product[RG_BF16_ROUNDED][RG_LAYOUT_F32] = rounded;
     k->product[RG_BF16_PAIRS][RG_LAYOUT_F8] = pairs_f8;
     k->product[RG_BF16_TILES][RG_LAYOUT_F8] = tiles_f8;
 }
