@@ -34,6 +34,7 @@ static void place(rg_cuda_lane *l, rg_fwd *f)
             l->at[i].offset += (size_t)a->first * sizeof(float);
             continue;
         }
+        /* fits: columns are an int */
         l->at[i] = (rg_cuda_act){ aligned(l->used), ((int64_t)a->cols + STRIDE - 1) / STRIDE * STRIDE };
         l->used = l->at[i].offset + (size_t)a->rows * (size_t)l->at[i].stride * sizeof(float);
     }
@@ -66,7 +67,7 @@ const double *rg_cuda_frequencies(rg_cuda_lane *l, const rg_rope *rope)
         return l->ropes[i].frequency;
     RG_ASSERT(i < RG_CUDA_ROPES);
     const size_t each = (size_t)rope->n_pairs + 1, bytes = (size_t)n * each * sizeof(double); /* fit: few and short */
-    double *values = rg_array((size_t)n * each, sizeof *values);
+    double *values = rg_alloc(bytes); /* fits: as above */
     l->ropes[i].frequency = rg_cuda_alloc(l->gpu, bytes, NULL);
     RG_ASSERT(values && l->ropes[i].frequency);
     for (int v = 0; v < n; v++) {
@@ -122,7 +123,7 @@ static void put(const rg_reader *self, rg_fwd *f, rg_act *a, rg_give_row *give, 
     place(l, f);
     synchronize(l);
     const rgk_rows rows = rg_cuda_rows_of(l, f, a);
-    float *row = rg_alloc((size_t)a->cols * sizeof *row);
+    float *row = rg_alloc((size_t)a->cols * sizeof *row); /* fits: it lies in the region */
     RG_ASSERT(row);
     for (int i = 0; i < a->rows; i++) {
         give(arg, i, row);

@@ -25,8 +25,8 @@ enum {
 
 /* How a matrix lies in the device's memory: panels of 16 rows; of a panel, slabs of 256 columns; of a slab, runs of 32
  * columns in the order in which a warp multiplies them, then its scales.  Columns are filled up with zeros to whole
- * slabs.  In a run, lane 4 g + t has rows g and g + 8 (h = 0, 1), of each the columns 16 j + 4 t + i (j = 0, 1; i = 0 ..
- * 3).  Scales: [group][g][h]. */
+ * slabs.  In a run, lane 4 g + t has rows g and g + 8 (h = 0, 1), of each the columns 16 j + 4 t + i (j = 0, 1; i = 0
+ * .. 3).  Scales: [group][g][h]. */
 typedef enum rgk_layout {
     RGK_F32,  /* [column][row of the panel], no slabs: multiplied exactly */
     RGK_F16,  /* the same */
@@ -139,13 +139,13 @@ static inline int rgk_query_bytes(int k_dim)
     return (k_dim + RGK_SEGMENT + 4) * 4;
 }
 
-/* grid: (tiles, kv heads * groups of query heads, segments); a tile is a row, or of several (rgk_batch), a group as many
- * heads as a block has queries for its rows */
+/* grid: (tiles, kv heads * groups of query heads, segments); a tile is a row, or of several (rgk_batch), a group as
+ * many heads as a block has queries for its rows */
 typedef struct rgk_attend_params {
     rgk_batch batch;
     rgk_kv kv;
     rgk_rows q, y;
-    float *partial; /* [row of the grid][head][segment] of m, l and o [v_dim]; NULL: one segment, which is finished at once */
+    float *partial; /* [row of the grid][head][segment] of m, l and o [v_dim]; NULL: one segment, finished at once */
     const float *sinks; /* [n_heads], or NULL */
     int32_t first, tile_rows; /* first tile of the grid; rows of a tile at most */
     int32_t n_heads, n_segments, window;

@@ -224,7 +224,8 @@ static bool shape(rg_cuda_placed *w, const rg_placing *what, rg_error *err)
         return rg_fail(err, RG_E_UNSUPPORTED, "weights of type %s%s cannot be computed with on a GPU yet", f->name,
                        what->ordered ? " with an order of columns" : "");
     if (what->cols % f->block_len)
-        return rg_fail(err, RG_E_INPUT, "rows of %lld values are no whole blocks of %s", (long long)what->cols, f->name);
+        return rg_fail(err, RG_E_INPUT, "rows of %lld values are no whole blocks of %s", (long long)what->cols,
+                       f->name);
     slabs = ((size_t)what->cols + RGK_SLAB - 1) / RGK_SLAB;
     if (!rg_mul(layouts[layout].slab_bytes ? slabs : (size_t)what->cols,
                 layouts[layout].slab_bytes ? (size_t)layouts[layout].slab_bytes
@@ -353,8 +354,8 @@ static void weight_get(const rg_placed *placed, int64_t mat, int64_t row, float 
     if (host)
         memcpy(panel, panel_in(w, host, mat, row), bytes);
     else
-        rg_cuda_download(gpu(), panel, w->matrix.at + mat * w->matrix.mat_bytes + row / RGK_PANEL * w->matrix.panel_bytes,
-                         bytes);
+        rg_cuda_download(gpu(), panel,
+                         w->matrix.at + mat * w->matrix.mat_bytes + row / RGK_PANEL * w->matrix.panel_bytes, bytes);
     get_values(w, panel, (int)(row % RGK_PANEL), out);
     rg_free(panel);
 }

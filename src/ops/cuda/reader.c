@@ -11,8 +11,8 @@
 
 enum {
     THREADS = 256, PRODUCT_THREADS = 256, EXACT_THREADS = 128, EXACT_ROWS = 8, FEW_BYTES = 80 * 1024,
-    FEW_PANELS = 2, MANY_PANELS = 8, MANY_ROWS = 128, WIDE_PANELS = 16, MOST_FEW = 64, STAGE_BYTES = 4 * 128, /* a row */
-    SIZES = 4,
+    FEW_PANELS = 2, MANY_PANELS = 8, MANY_ROWS = 128, WIDE_PANELS = 16, MOST_FEW = 64, SIZES = 4,
+    STAGE_BYTES = 4 * 128, /* of a row */
     PARTIAL_BYTES = 64 << 20, PAIRS = 4096, /* of rows and experts in a pass */
 };
 
@@ -20,8 +20,9 @@ typedef bool compute_fn(rg_cuda_lane *l, rg_fwd *f, const rg_op *op);
 
 static bool refuse(rg_cuda_lane *l, const rg_fwd *f, const char *what)
 {
-    return f->layer < 0 ? rg_fail(l->err, RG_E_UNSUPPORTED, "%s cannot be computed on a GPU yet", what)
-                        : rg_fail(l->err, RG_E_UNSUPPORTED, "layer %d: %s cannot be computed on a GPU yet", f->layer, what);
+    if (f->layer < 0)
+        return rg_fail(l->err, RG_E_UNSUPPORTED, "%s cannot be computed on a GPU yet", what);
+    return rg_fail(l->err, RG_E_UNSUPPORTED, "layer %d: %s cannot be computed on a GPU yet", f->layer, what);
 }
 
 /* A vector on the device; NULL: there is none, or it is not bound yet. */
@@ -377,7 +378,8 @@ static void launch_product(rg_cuda_lane *l, const product *all, rgk_product_para
     const int size = size_for(all);
 
     if (exact) {
-        rg_cuda_launch_on(l, RGK_KERNEL_exact, runs_of(&p, 1), n_mats, blocks(all->most, EXACT_ROWS), EXACT_THREADS, 0, &p);
+        rg_cuda_launch_on(l, RGK_KERNEL_exact, runs_of(&p, 1), n_mats, blocks(all->most, EXACT_ROWS), EXACT_THREADS, 0,
+                          &p);
         return;
     }
     if (all->n_rows > MOST_FEW * (int)n_mats ||
@@ -387,8 +389,9 @@ static void launch_product(rg_cuda_lane *l, const product *all, rgk_product_para
     }
     const int panels = size < 2 ? 1 : FEW_PANELS, slab_bytes = panels * (8 << size) * RGK_PANEL * (int)sizeof(float);
     p.slabs_at_once = p.n_slabs < FEW_BYTES / slab_bytes ? p.n_slabs : FEW_BYTES / slab_bytes;
-    rg_cuda_launch_on(l, (rgk_kernel)((int)kernels_of((rgk_layout)p.matrix[0].layout) + size), runs_of(&p, panels), n_mats,
-                      blocks(all->most, 8 << size), PRODUCT_THREADS, (size_t)(p.slabs_at_once * slab_bytes), &p);
+    rg_cuda_launch_on(l, (rgk_kernel)((int)kernels_of((rgk_layout)p.matrix[0].layout) + size), runs_of(&p, panels),
+                      n_mats, blocks(all->most, 8 << size), PRODUCT_THREADS, (size_t)(p.slabs_at_once * slab_bytes),
+                      &p);
 }
 
 static void round_rows(rg_cuda_lane *l, const product *all, rgk_product_params *p)
@@ -398,7 +401,8 @@ static void round_rows(rg_cuda_lane *l, const product *all, rgk_product_params *
 
     p->h = r.to = rg_cuda_take(l, n * slabs * RGK_SLAB, sizeof *r.to);
     p->sums = r.sums = rg_cuda_take(l, n * slabs * 16, sizeof *r.sums);
-    rg_cuda_launch_on(l, RGK_KERNEL_round, (unsigned)all->x_rows, blocks((int64_t)slabs * 16, THREADS), 1, THREADS, 0, &r);
+    rg_cuda_launch_on(l, RGK_KERNEL_round, (unsigned)all->x_rows, blocks((int64_t)slabs * 16, THREADS), 1, THREADS, 0,
+                      &r);
 }
 
 /* All matrices; what lies above the activations is as it was before when this returns. */

@@ -1,5 +1,5 @@
-/* attention.cu -- keys and values into the state, and softmax(q k) v over them.  The bits are those of ops/cpu/kernels.h
- * (attend, merge): a query's keys are taken in blocks of 64 and segments of 1,024.
+/* attention.cu -- keys and values into the state, and softmax(q k) v over them.  The bits are those that
+ * ops/cpu/kernels.h defines (attend, merge): a query's keys are taken in blocks of 64 and segments of 1,024.
  *
  * What the recipe does one after the other is done by many threads where the order of sums allows it: the scores of a
  * segment all at once; then the maxima and weights, a query by a warp; then a dimension of an output by a thread, which
@@ -113,8 +113,8 @@ RGK_KERNEL(kv_store, kv_store)
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
-/* What the threads of a block share: a segment of a tile of rows of one span, and some heads of one kv head.  Query q is
- * head q % heads of row q / heads. */
+/* What the threads of a block share: a segment of a tile of rows of one span, and some heads of one kv head.  Query q
+ * is head q % heads of row q / heads. */
 typedef struct shared {
     uint8_t *part[RGK_SEGMENT]; /* of each key: the layer's part of its block; NULL: no row sees it */
     int32_t slot[RGK_SEGMENT];
@@ -402,7 +402,7 @@ RGK_DEVICE void attend_as(const rgk_attend_params *p, shared *s, int queries, in
     rgk_sync();
     for (int i = RGK_THREAD; i < groups * s->n_rows * p->kv.v_dim; i += RGK_THREADS) {
         const int group = i / p->kv.v_dim, d = i % p->kv.v_dim, of_row = group % groups * together;
-        const int q = group / groups * s->heads + of_row, n = s->heads - of_row < together ? s->heads - of_row : together;
+        const int q = group / groups * s->heads + of_row, left = s->heads - of_row, n = left < together ? left : together;
         float o[TOGETHER];
 
         values(p, s, q, n, d, type, o);

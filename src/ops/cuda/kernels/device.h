@@ -2,8 +2,8 @@
  *
  * Kernels are plain C: a compiler of CUDA makes machine code for a GPU of them, and a compiler of C makes functions of
  * them that an emulator calls (tests/support/cuda/), which defines RGK_EMULATED and gives the same names.  A kernel is
- * RGK_KERNEL(name, params) with one parameter, a struct of params.h.  Every multiply-add that is meant to be one is written as
- * rgk_fma; the compiler is told to make no others (--fmad=false), so that results have the bits of the reference. */
+ * RGK_KERNEL(name, params) with one parameter, a struct of params.h.  Every multiply-add that is meant to be one is
+ * written as rgk_fma; the compiler is told to make no others (--fmad=false), so that results have the bits of the reference. */
 #ifndef RG_OPS_CUDA_KERNELS_DEVICE_H
 #define RG_OPS_CUDA_KERNELS_DEVICE_H
 
@@ -99,7 +99,10 @@ RGK_DEVICE void rgk_copy(void *shared, const void *from, bool there)
 {
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
 
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(at), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
 }
 
 RGK_DEVICE void rgk_copy_commit(void)

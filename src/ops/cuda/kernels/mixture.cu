@@ -1,5 +1,5 @@
-/* mixture.cu -- the choice of experts for each row, rows sorted by expert, and what the experts make added up.  The bits
- * are those of ops/cpu/moe.c. */
+/* mixture.cu -- the choice of experts for each row, rows sorted by expert, and what the experts make added up.  The
+ * bits are those of ops/cpu/moe.c. */
 #include "ops/cuda/kernels/device.h"
 
 /* ---- route ------------------------------------------------------------------------------------------------------- */
@@ -76,7 +76,8 @@ RGK_DEVICE float mixer_weight(const rgk_route_params *p, const float *logits, co
     float sum = 0.0f;
 
     for (int i = 0; i < p->n_experts; i++) {
-        const float size = rg_float_of(rg_bits_of(logits[i]) & 0x7fffffff), far = (m - logits[i]) / (size > m ? size : m);
+        const float size = rg_float_of(rg_bits_of(logits[i]) & 0x7fffffff);
+        const float far = (m - logits[i]) / (size > m ? size : m);
 
         if (taken[i] == 0.0f && !(far > 2.0f * p->jitter))
             sum += rg_expf(logits[i] - m);

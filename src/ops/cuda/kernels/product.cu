@@ -388,7 +388,8 @@ RGK_DEVICE unsigned char *staged(unsigned char *stage, int row, int piece)
     return stage + row * STAGE_COLS * 2 + (piece ^ row % 2 * 4) * 16;
 }
 
-RGK_DEVICE void fetch_stage(const rgk_product_params *p, const int64_t *rows, int n_rows, unsigned char *stages, int stage)
+RGK_DEVICE void fetch_stage(const rgk_product_params *p, const int64_t *rows, int n_rows, unsigned char *stages,
+                            int stage)
 {
     unsigned char *to = stages + stage % STAGES * n_rows * STAGE_COLS * 2;
 
@@ -521,7 +522,7 @@ RGK_DEVICE void many(int layout, int row_warps, const rgk_product_params *p)
         many(layout, row_warps, &p);                                                                                   \
     }
 #define PRODUCTS(name, layout)                                                                                         \
-    FEW(name##_8, layout, 1, 1, layout == RGK_BF16 ? 2 : 3)                                                                                     \
+    FEW(name##_8, layout, 1, 1, layout == RGK_BF16 ? 2 : 3)                                                            \
     FEW(name##_16, layout, 1, 2, 2)                                                                                    \
     FEW(name##_32, layout, 2, 4, 1)                                                                                    \
     FEW(name##_64, layout, 2, 8, 1)                                                                                    \

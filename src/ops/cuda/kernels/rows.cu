@@ -94,7 +94,7 @@ RGK_KERNEL(elementwise, elementwise)
 
 /* ---- norms ------------------------------------------------------------------------------------------------------- */
 
-/* Of n values in shared memory, by the first warp: sum of squares of (x - mean), or of x where only the sum is wanted. */
+/* Of n values in shared memory, by the first warp: the sum of squares of (x - mean), or of these themselves. */
 RGK_DEVICE float sum_of(const float *x, int n, float mean, bool squares)
 {
     float lane = 0.0f;
@@ -116,6 +116,11 @@ RGK_DEVICE float sum_of(const float *x, int n, float mean, bool squares)
         lane = squares ? rgk_fma(d, d, lane) : lane + d;
     }
     return rgk_tree16(lane);
+}
+
+RGK_DEVICE float scaled(int kind, const float *x, const float *old, int k, float mean, float r)
+{
+    return kind == RGK_MATCH_RMS ? old[k] * r : kind == RGK_LAYERNORM ? (x[k] - mean) * r : x[k] * r;
 }
 
 RGK_KERNEL(norm, norm)
@@ -165,12 +170,12 @@ RGK_KERNEL(norm, norm)
         const int k = RGK_THREAD + i * step;
 
         if (k < n) {
-            const float v = p.kind == RGK_MATCH_RMS ? old[k] * r : p.kind == RGK_LAYERNORM ? (x[k] - mean) * r : x[k] * r;
+            const float v = scaled(p.kind, x, old, k, mean, r);
             y[k] = b ? rgk_fma(v, early[i], b[k]) : w ? v * early[i] : v;
         }
     }
     for (int k = RGK_THREAD + 8 * step; k < n; k += step) {
-        const float v = p.kind == RGK_MATCH_RMS ? old[k] * r : p.kind == RGK_LAYERNORM ? (x[k] - mean) * r : x[k] * r;
+        const float v = scaled(p.kind, x, old, k, mean, r);
         y[k] = b ? rgk_fma(v, w[k], b[k]) : w ? v * w[k] : v;
     }
 }
