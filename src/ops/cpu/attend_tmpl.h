@@ -70,7 +70,7 @@ static __attribute__((noinline)) void add_kept(const rg_attend *all, int n, floa
 {
     rg_attend a = *all;
     rg_softmax kept[QUERIES];
-    int which[QUERIES], n_kept = 0;
+    int which[QUERIES] = { 0 }, n_kept = 0;
 
     a.k_next = a.v_next = NULL; /* only the keys of the next block are fetched, by the scores */
     for (int i = 0; i < n; i++) {

@@ -1,9 +1,11 @@
 /* device.h -- what kernels are written in: the part of CUDA that they use, under names of their own.
  *
  * Kernels are plain C: a compiler of CUDA makes machine code for a GPU of them, and a compiler of C makes functions of
- * them that an emulator calls (tests/support/cuda/), which defines RGK_EMULATED and gives the same names.  A kernel is
- * RGK_KERNEL(name, params) with one parameter, a struct of params.h.  Every multiply-add that is meant to be one is
- * written as rgk_fma; the compiler is told to make no others (--fmad=false), so that results have the bits of the reference. */
+ * them that an emulator calls (tests/support/cuda/), whose header RGK_EMULATED names; it gives the same names.  A
+ * kernel is RGK_KERNEL(name, params) with one parameter, a struct of params.h.  Every multiply-add that is meant to be one is
+ * written as rgk_fma; the compiler is told to make no others (--fmad=false), so that results have the bits of the
+ * reference.
+ */
 #ifndef RG_OPS_CUDA_KERNELS_DEVICE_H
 #define RG_OPS_CUDA_KERNELS_DEVICE_H
 
