@@ -2,10 +2,9 @@
  *
  * Kernels are plain C: a compiler of CUDA makes machine code for a GPU of them, and a compiler of C makes functions of
  * them that an emulator calls (tests/support/cuda/), whose header RGK_EMULATED names; it gives the same names.  A
- * kernel is RGK_KERNEL(name, params) with one parameter, a struct of params.h.  Every multiply-add that is meant to be one is
- * written as rgk_fma; the compiler is told to make no others (--fmad=false), so that results have the bits of the
- * reference.
- */
+ * kernel is RGK_KERNEL(name, params) with one parameter, a struct of params.h.  Every multiply-add that is meant to be
+ * one is written as rgk_fma; the compiler is told to make no others (--fmad=false), so that results have the bits of
+ * the reference. */
 #ifndef RG_OPS_CUDA_KERNELS_DEVICE_H
 #define RG_OPS_CUDA_KERNELS_DEVICE_H
 
