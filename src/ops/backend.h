@@ -3,7 +3,7 @@
  *
  * The host owns ids, tables of blocks and the rows that it asked for.  A back end owns weights, state and activations:
  * the host holds handles and never a pointer into them, since they may be in memory that it cannot read.  One back end
- * for each instruction set that the processor has (ops/cpu); a device would be a folder of its own and one line in
+ * for each instruction set that the processor has (ops/cpu), and one for a GPU (ops/cuda): a folder and one line in
  * backends.def.  The floors above choose one by name and know no instruction set and no device. */
 #ifndef RG_OPS_BACKEND_H
 #define RG_OPS_BACKEND_H
