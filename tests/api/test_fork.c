@@ -83,7 +83,8 @@ static void alone(const char *model, const rg_options *o, const answer *first, i
 
     memcpy(ids, prompt, sizeof prompt);
     memcpy(ids + N_PROMPT, first->ids, (size_t)n_output * sizeof *ids);
-    memcpy(ids + N_PROMPT + n_output, more, (size_t)n_more * sizeof *ids);
+    if (n_more)
+        memcpy(ids + N_PROMPT + n_output, more, (size_t)n_more * sizeof *ids);
     p.prompt = ids;
     p.n_prompt = N_PROMPT + n_output + n_more;
     read_all(submit(e, &p), out);

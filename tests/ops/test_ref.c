@@ -352,6 +352,7 @@ static void attend_leaves_out_the_small(void **state)
         cpu.attend(&a, s); /* what is no number is not passed over */
         assert_true(isnan(s[0].l));
         a.looks = true;
+        a.n = 1;
         cpu.attend(&a, s + 1);
         assert_true(s[1].top == 1.0f);
     }
