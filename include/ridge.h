@@ -354,7 +354,7 @@ typedef struct rg_params {
     rg_search_params search;
     int32_t best_of;       /* above n_samples: so many answers are drawn, and when all have ended, those with the best
                             *   mean log-probability are told, best first, */
-    const rg_scorer *scorer; /* or those that this likes best, which a tree search goes by, too; copied; NULL: none */
+    const rg_scorer *scorer; /* best_of keeps what it scores highest, a tree search goes by it; copied; NULL: none */
     rg_sampling sampling;
     const char *const *stop; /* texts that end an answer and are not part of it; copied */
     int32_t n_stop;
@@ -819,7 +819,7 @@ typedef struct rg_usage {
      * held without sharing; and over the whole search, blocks copied because a beam that shared one wrote into it.  Of
      * a tree search: blocks of its rollouts, those that they share counted once, and each time. */
     uint64_t search_blocks, search_blocks_unshared, search_blocks_copied;
-    int32_t n_simulations, n_nodes; /* of a tree search: those that were run, and nodes that they made */
+    int32_t n_simulations, n_nodes; /* of a tree search: how many simulations were run, and how many nodes they made */
     int64_t search_positions;       /*   and positions that its rollouts went on from, all together */
     double queue_s, ttft_s, total_s;      /* from rg_submit to the first step, the first token, the end; 0: not yet */
     double paced_s;       /* seconds that n_paced ids took, for the pace of generation: since the first id, all but */

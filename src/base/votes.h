@@ -12,7 +12,7 @@
  * stand around it.  Borrowed from the text. */
 rg_string rg_vote_text(rg_string text, const char *after);
 
-/* votes[i] of n such texts: how many agree with the i-th, of the first of those; of the others 0. */
+/* Sets votes[i], i < n: how many of the n texts are equal to the i-th, if it is the first of these; else 0. */
 void rg_votes_count(const rg_string *text, int32_t n, int32_t *votes);
 
 #endif

@@ -441,7 +441,7 @@ static bool is_on_front(const study_value *v, const int *of, int n)
     return is_measured(v);
 }
 
-/* Of all rows that are there so far. */
+/* The sum over all rows so far. */
 static void find_front(void)
 {
     static const int of[] = { KL, BYTES, TOKEN_MS };
@@ -492,7 +492,7 @@ static bool measure(const study_run *run, const study_model *m, study_value *v, 
 
 /* ---- what is told ------------------------------------------------------------------------------------------------ */
 
-/* Alone each is a point with its name; of those that are combined, what is on the front. */
+/* Each shortcut alone is a point with its name; of combinations only those on the front have one. */
 static void draw(study_picture *p, const study_model *m, const study_value *v)
 {
     static const int charts[][2] = { { BYTES, KL }, { TOKEN_MS, KL } };
