@@ -109,7 +109,7 @@ bool study_read_ids(const char *path, calibration *c, rg_error *err);
 /* Prompts of a study: n of n_ids each. */
 typedef struct study_prompt_shape {
     int32_t n, n_ids, vocab_size;
-    uint64_t seed; /* of those that are drawn */
+    uint64_t seed; /* of the random prompts */
 } study_prompt_shape;
 
 /* Beginnings of stretches of study_text, or drawn ids where the model at the path has no tokenizer; out [n][n_ids]. */

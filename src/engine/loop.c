@@ -162,7 +162,7 @@ static bool joins(rg_loop *l, rg_request *r)
     return now == RG_RESTORE_NOTHING;
 }
 
-/* Requests whose prefix has come from files join the queue, and those that have none there. */
+/* Move into the queue the requests whose prefix has been read from files, and the requests whose prefix no file has. */
 static void join_restored(rg_loop *l)
 {
     rg_request **at = &l->restoring, *r;
@@ -199,7 +199,7 @@ static void take_returned(rg_loop *l)
     }
 }
 
-/* What was submitted joins the queue, or those that wait for files. */
+/* Move submitted requests into the queue, or into the list of requests that wait for files. */
 static void admit(rg_loop *l)
 {
     rg_request *r, *next;

@@ -281,8 +281,8 @@ static int32_t n_alike(const int32_t *a, const int32_t *b, int32_t n)
     return i;
 }
 
-/* The child, among those that have all blocks, that shares the longest beginning with tokens[0, n), *n_same tokens; of
- * a child with a recurrent state, that is all of its tokens or none. */
+/* Returns the child that shares the longest beginning with tokens[0, n), and sets *n_same to its length.  A child that
+ * lacks a block does not count; a child with a recurrent state shares all of its tokens or none. */
 static rg_node *nearest(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t *tokens, int32_t n, int32_t *n_same)
 {
     rg_node *best = NULL, *c = *children(p, parent);

@@ -43,7 +43,7 @@ typedef struct rg_path_blocks {
 
 /* The path's next node, of number b; bit g of has: it has the block of group g. */
 void rg_path_blocks_add(rg_path_blocks *f, const rg_state_spec *spec, int32_t b, uint32_t has);
-/* True if a sequence may start after these n_nodes nodes, the last of which has `has`. */
+/* True if a sequence may start after these n_nodes nodes.  Bit g of `has`: the last node holds the state of group g. */
 bool rg_path_blocks_usable(const rg_path_blocks *f, const rg_state_spec *spec, int32_t n_nodes, uint32_t has);
 /* True if a sequence that starts after n_nodes nodes needs the block of group g of node b. */
 bool rg_path_needs(const rg_state_spec *spec, int g, int32_t b, int32_t n_nodes);

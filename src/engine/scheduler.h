@@ -64,7 +64,7 @@ bool rg_scheduler_some_wait(const rg_scheduler *s); /* some wait that are not of
 int32_t rg_scheduler_n_running(const rg_scheduler *s);
 /* A request that waited for values of its reader (rg_work.is_held) has them, or is to end: it joins the queue again. */
 void rg_scheduler_return(rg_scheduler *s, rg_request *r);
-int32_t rg_scheduler_n_held(const rg_scheduler *s); /* those that were not returned yet */
+int32_t rg_scheduler_n_held(const rg_scheduler *s); /* requests that it has not given back yet */
 int64_t rg_scheduler_n_waiting_ids(const rg_scheduler *s); /* of prompts */
 uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s); /* of admitted requests, found or computed */
 rg_request *rg_scheduler_running(const rg_scheduler *s, int i); /* NULL past the end; by arrival, the background last */
