@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "server/http_head.h"
+#include "server/http/head.h"
 
 enum { MOST = 4096 };
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "server/multipart.h"
+#include "server/http/multipart.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "cli/engine.h"
-#include "server/batch_file.h"
+#include "server/batch/file.h"
 
 extern const cli_command cli_batch;
 
@@ -101,9 +101,13 @@ static bool batch(batch_options *o, rg_error *err)
     const char *model = first ? o->args.positional[0] : o->args.model; /* or what a setting says */
     const uint64_t from = rg_now_ns();
     /* As many as run, and as many again so that none is waited for. */
-    const rg_batch_file files = { .in = o->args.positional[first], .out = o->args.positional[first + 1],
-                                  .anew = o->restart, .n_at_once = n_seqs < 512 ? 2 * n_seqs : 1024,
-                                  .stop = is_interrupted, .progress = tell_progress, .arg = o };
+    const rg_batch_file files = { .in = o->args.positional[first],
+                                  .out = o->args.positional[first + 1],
+                                  .anew = o->restart,
+                                  .n_at_once = n_seqs < 512 ? 2 * n_seqs : 1024,
+                                  .stop = is_interrupted,
+                                  .progress = tell_progress,
+                                  .arg = o };
 
     cli_catch_interrupt();
     rg_batch_run *r = rg_batch_file_open(&files, err);
@@ -152,8 +156,11 @@ static int run(int argc, char **argv)
 }
 
 const cli_command cli_batch = {
-    .name = "batch", .arguments = "[MODEL] IN.jsonl OUT.jsonl",
-    .summary = "answer a file of requests, without a server", .run = run, .n_positional = 3,
+    .name = "batch",
+    .arguments = "[MODEL] IN.jsonl OUT.jsonl",
+    .summary = "answer a file of requests, without a server",
+    .run = run,
+    .n_positional = 3,
     .notes = "A line of IN is a request as /v1/batches takes them: custom_id, method, url and body.  The url is\n"
              "/v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses or /v1/messages.  Each answer is\n"
              "added to OUT as a line as soon as it is there, in any order; a line that is wrong has its error there.\n"

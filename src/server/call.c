@@ -10,9 +10,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "server/hints.h"
-#include "server/http_head.h"
-#include "server/scorer.h"
+#include "server/api/hints.h"
+#include "server/http/head.h"
+#include "server/api/scorer.h"
 #include "server/talk/force.h"
 
 enum {
@@ -20,7 +20,7 @@ enum {
     MAX_REQUEST_BYTES = 512 << 20, /* of ids and log-probabilities to come: a request is its own mailbox */
     MAX_CALL_TEXT = 1 << 30,
     NAMED_IDS = 128, /* of a prompt, that its name follows from */
-    AT_ONCE = 64, /* prompts of one call that the engine has: the others follow as these end */
+    AT_ONCE = 64,    /* prompts of one call that the engine has: the others follow as these end */
 };
 
 /* An encoder generates nothing, nor does a model without a head. */

@@ -6,11 +6,12 @@
 #define RG_SERVER_CALL_H
 
 #include "base/rng.h"
-#include "server/conversation.h"
+#include "server/api/fields.h"
+#include "server/talk/conversation.h"
 #include "server/core.h"
 #include "server/json.h"
 #include "server/talk/answer.h"
-#include "server/tool_kinds.h"
+#include "server/talk/tool_kinds.h"
 
 /* A count of characters in bytes that come in pieces: whole ones, and the bytes of one that is not whole yet. */
 typedef struct rg_characters {
@@ -107,12 +108,12 @@ struct rg_call {
     json_t *body;
     rg_fields f;
     const char *adapter; /* of the engine's, that the model's name asks for; NULL: the model alone */
-    json_t *tools;      /* in the form of chat completions; NULL: none */
-    json_t *kinds;      /* of those, what is no function to the client: as in rg_conversation; NULL: none */
-    char *items;        /* of responses: the request's own, as a list in JSON; NULL: it is not kept */
+    json_t *tools;       /* in the form of chat completions; NULL: none */
+    json_t *kinds;       /* of those, what is no function to the client: as in rg_conversation; NULL: none */
+    char *items;         /* of responses: the request's own, as a list in JSON; NULL: it is not kept */
     json_t *previous, *conversation; /* and what they came after; NULL: nothing, or no memory of it */
-    json_t *must;       /* of those, what every answer has to call one of; NULL: it need not */
-    rg_constraint calls; /* of an answer that may call tools, or else be what f.constraint says; name NULL: none */
+    json_t *must;                    /* of those, what every answer has to call one of; NULL: it need not */
+    rg_constraint calls;    /* of an answer that may call tools, or else be what f.constraint says; name NULL: none */
     rg_talk_start start_at; /* where answers begin */
     int think;              /* rg_rendered.think */
     bool bound_by_calls;    /* f.constraint is a grammar of calls, */
@@ -136,7 +137,7 @@ struct rg_call {
     rg_server *scorer_server; /* the model that values answers, held; NULL: none does */
     rg_scorer scorer;         /*   as the engine is told */
     int64_t n_dropped_tokens; /* of answers that were drawn and lost a vote */
-    bool keeps_ids; /* the ids of its answers are kept: the shape wants them, or the client */
+    bool keeps_ids;           /* the ids of its answers are kept: the shape wants them, or the client */
     rg_buf out;
     int64_t n_prefilled;          /* positions of the prompts, as last told to a client that asked for progress */
     int32_t sequence;             /* of events, for shapes that number them */

@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "server/conversation.h"
-#include "server/http.h"
+#include "server/talk/conversation.h"
+#include "server/http/http.h"
 #include "server/kept.h"
 #include "server/keys.h"
 #include "server/metrics.h"
@@ -40,10 +40,10 @@ struct rg_server {
     rg_http *http;
     rg_keys *keys;
     rg_metrics *metrics;
-    rg_kept_texts *kept;         /* responses and conversations */
+    rg_kept_texts *kept;                       /* responses and conversations */
     rg_background *background, own_background; /* of all models */
-    rg_steps *steps;       /* the latest steps and answers */
-    rg_batches *batches;   /* NULL: no files and batches */
+    rg_steps *steps;                           /* the latest steps and answers */
+    rg_batches *batches;                       /* NULL: no files and batches */
     int64_t started_s;
     _Atomic(rg_engine *) engine; /* NULL: not yet */
     rg_info info;                /* set before engine */
@@ -63,18 +63,18 @@ struct rg_server {
     atomic_int loaded;             /* of that, parts of 1,000 */
     atomic_int n_in_flight;
     atomic_bool aborting, closing;
-    atomic_bool updating;        /* weights are being replaced, by this thread: */
+    atomic_bool updating; /* weights are being replaced, by this thread: */
     pthread_t update;
-    bool update_runs;            /* it is there to be joined */
+    bool update_runs;           /* it is there to be joined */
     _Atomic uint64_t turned_ns; /* when the pump last went round */
     pthread_t pump;
     bool pump_runs;
     pthread_mutex_t lock;
     pthread_cond_t news;
     bool news_made;
-    rg_call *fresh;        /* handed over, not yet with the pump */
+    rg_call *fresh;                     /* handed over, not yet with the pump */
     _Atomic(struct rg_models *) models; /* all models, this one too, if it opens several by itself; */
-    struct rg_model_slot *slot; /*   what it is there; both NULL: the engine is given */
+    struct rg_model_slot *slot;         /*   what it is there; both NULL: the engine is given */
 };
 
 /* ---- endpoints ---- */
@@ -93,7 +93,7 @@ typedef enum rg_route_flags {
 typedef void rg_endpoint(rg_server *s, rg_exchange *x);
 
 #define ROUTE(method, path, name, flags) rg_endpoint rg_api_##name;
-#include "server/routes.def"
+#include "server/api/routes.def"
 #undef ROUTE
 
 typedef struct rg_route {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/http_head.h"
+#include "server/http/head.h"
 
 /* ---- hosts ------------------------------------------------------------------------------------------------------- */
 

@@ -9,28 +9,41 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "server/batches.h"
+#include "server/batch/batches.h"
 #include "server/call.h"
 #include "server/core.h"
-#include "server/fim.h"
+#include "server/api/fim.h"
 #include "server/json.h"
 #include "server/models.h"
 #include "server/origins.h"
 
 const rg_route rg_routes[] = {
 #define ROUTE(method, path, name, flags) { method, path, rg_api_##name, flags },
-#include "server/routes.def"
+#include "server/api/routes.def"
 #undef ROUTE
 };
 const int rg_n_routes = RG_LEN(rg_routes);
 
 rg_server_options rg_server_options_default(void)
 {
-    return (rg_server_options){ .port = 8080, .socket_mode = 0600, .model = "default", .max_body = (size_t)32 << 20,
-                                .max_header = 32 << 10, .max_connections = 4096, .n_threads = 2, .max_waiting = 1024,
-                                .max_choices = 1024, .request_timeout_s = 3600, .queue_timeout_s = 600,
-                                .idle_timeout_s = 120, .header_timeout_s = 15, .body_timeout_s = 60,
-                                .write_timeout_s = 300, .ping_s = 5, .watchdog_s = 30, .batch_lines = 8,
+    return (rg_server_options){ .port = 8080,
+                                .socket_mode = 0600,
+                                .model = "default",
+                                .max_body = (size_t)32 << 20,
+                                .max_header = 32 << 10,
+                                .max_connections = 4096,
+                                .n_threads = 2,
+                                .max_waiting = 1024,
+                                .max_choices = 1024,
+                                .request_timeout_s = 3600,
+                                .queue_timeout_s = 600,
+                                .idle_timeout_s = 120,
+                                .header_timeout_s = 15,
+                                .body_timeout_s = 60,
+                                .write_timeout_s = 300,
+                                .ping_s = 5,
+                                .watchdog_s = 30,
+                                .batch_lines = 8,
                                 .max_batches = 64 };
 }
 
@@ -134,7 +147,7 @@ static bool check_state(rg_server *s, const rg_exchange_note *n, unsigned flags,
     if (!(flags & (RG_ROUTE_WORK | RG_ROUTE_ENGINE)))
         return true;
     if (s->models && state != RG_DRAINING && state != RG_FAULTED)
-        return true; /* the body says which model it needs, and it may wait for that */
+        return true;                       /* the body says which model it needs, and it may wait for that */
     if (state == RG_LOADING || !s->engine) /* the server may end before it was ready */
         return unavailable(e, "loading", "The model is still being loaded.", 2);
     if (!(flags & RG_ROUTE_WORK))
@@ -184,7 +197,7 @@ static void head(void *arg, rg_exchange *x)
         if (*allowed)
             rg_exchange_set(x, "Allow", allowed);
         ok = *allowed ? rg_refuse(&e, 405, "method_not_allowed", NULL, "This path does not have that method.")
-                     : rg_refuse(&e, 404, "not_found", NULL, "There is nothing at this path.");
+                      : rg_refuse(&e, 404, "not_found", NULL, "There is nothing at this path.");
     }
     if (!ok || !check_state(s, n, flags, &e))
         rg_reply_refusal(s, x, &e);
@@ -257,14 +270,25 @@ static void free_texts(const char *const *list, int32_t n)
 
 bool rg_server_listen(rg_server *s, rg_error *err)
 {
-    rg_http_options o = { .hosts = s->o.hosts, .n_hosts = s->o.n_hosts, .socket_mode = s->o.socket_mode,
-                          .port = s->o.port, .any_port = s->o.any_port,
-                          .tls_cert = s->o.tls_cert, .tls_key = s->o.tls_key,
-                          .max_body = s->o.max_body, .max_header = s->o.max_header, .max_stream = (size_t)64 << 20,
-                          .max_connections = s->o.max_connections, .n_threads = s->o.n_threads,
-                          .idle_s = s->o.idle_timeout_s, .header_s = s->o.header_timeout_s,
-                          .body_s = s->o.body_timeout_s, .write_s = s->o.write_timeout_s, .head = head,
-                          .handle = handle, .arg = s };
+    rg_http_options o = { .hosts = s->o.hosts,
+                          .n_hosts = s->o.n_hosts,
+                          .socket_mode = s->o.socket_mode,
+                          .port = s->o.port,
+                          .any_port = s->o.any_port,
+                          .tls_cert = s->o.tls_cert,
+                          .tls_key = s->o.tls_key,
+                          .max_body = s->o.max_body,
+                          .max_header = s->o.max_header,
+                          .max_stream = (size_t)64 << 20,
+                          .max_connections = s->o.max_connections,
+                          .n_threads = s->o.n_threads,
+                          .idle_s = s->o.idle_timeout_s,
+                          .header_s = s->o.header_timeout_s,
+                          .body_s = s->o.body_timeout_s,
+                          .write_s = s->o.write_timeout_s,
+                          .head = head,
+                          .handle = handle,
+                          .arg = s };
     rg_server *each;
 
     s->http = rg_http_open(&o, err);
@@ -279,8 +303,8 @@ static bool check_kwargs(const rg_server_options *o, rg_error *err)
     bool ok = !o->template_kwargs || json_is_object(v);
 
     json_decref(v);
-    return ok || rg_fail(err, RG_E_USAGE, "--chat-template-kwargs '%.100s' is not an object in JSON",
-                         o->template_kwargs);
+    return ok ||
+           rg_fail(err, RG_E_USAGE, "--chat-template-kwargs '%.100s' is not an object in JSON", o->template_kwargs);
 }
 
 static bool check_tool_format(const rg_server_options *o, rg_error *err)
@@ -332,8 +356,8 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     s->steps = s->metrics ? rg_steps_new(err) : NULL;
     if (!s->steps || (s->o.batch_dir && !rg_batches_open(s, err)))
         goto fail;
-    s->kept = rg_kept_open(&(rg_kept_options){ .dir = s->o.store_dir, .max_bytes = (size_t)64 << 20, .lasts_s = 3600 },
-                           err);
+    s->kept =
+        rg_kept_open(&(rg_kept_options){ .dir = s->o.store_dir, .max_bytes = (size_t)64 << 20, .lasts_s = 3600 }, err);
     if (!s->kept)
         goto fail;
     if ((!s->o.no_listener && !rg_server_listen(s, err)) || !rg_pump_start(s, err))
@@ -440,8 +464,8 @@ bool rg_server_ready_to_answer(rg_server *s, rg_engine *engine, rg_error *err)
 /* A model that is closed does nothing, and keeps nothing in memory. */
 static void rest_gauges(rg_metrics *m)
 {
-    static const rg_gauge_id ids[] = { RG_G_READY, RG_G_RUNNING, RG_G_WAITING, RG_G_WAITING_IDS, RG_G_STATE,
-                                       RG_G_LIVE, RG_G_KV, RG_G_TOKENS_S, RG_G_PREFILL_S, RG_G_BATCH };
+    static const rg_gauge_id ids[] = { RG_G_READY, RG_G_RUNNING, RG_G_WAITING,  RG_G_WAITING_IDS, RG_G_STATE,
+                                       RG_G_LIVE,  RG_G_KV,      RG_G_TOKENS_S, RG_G_PREFILL_S,   RG_G_BATCH };
 
     for (size_t i = 0; i < RG_LEN(ids); i++)
         rg_gauge(m, ids[i], 0);

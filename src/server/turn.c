@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "server/call.h"
-#include "server/timings.h"
-#include "server/vote.h"
+#include "server/api/timings.h"
+#include "server/api/vote.h"
 
 /* ---- tokens in --------------------------------------------------------------------------------------------------- */
 
@@ -253,8 +253,10 @@ static bool finish(rg_call *c)
     if (cancelled) /* and not by the client, which is still there */
         return abort_for(c, 503, "aborted", "The server ended this request before it was finished.", 1);
     if (lost)
-        return abort_for(c, 400, "grammar_limit", "The answer could not go on as its grammar or schema asks: it is too "
-                         "ambiguous, its values are nested too deeply, or 'logit_bias' bans all that it allows.", 0);
+        return abort_for(c, 400, "grammar_limit",
+                         "The answer could not go on as its grammar or schema asks: it is too "
+                         "ambiguous, its values are nested too deeply, or 'logit_bias' bans all that it allows.",
+                         0);
     if (unread)
         return abort_for(c, 500, "weights_unread", "Experts that the answer needs could not be read.", 0);
     if (broken)

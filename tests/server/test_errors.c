@@ -93,6 +93,7 @@ static void read_source(void)
     glob_t files;
 
     assert_int_equal(glob(RG_SOURCE_DIR "/src/server/*.c", 0, NULL, &files), 0);
+    assert_int_equal(glob(RG_SOURCE_DIR "/src/server/*/*.c", GLOB_APPEND, NULL, &files), 0);
     for (size_t i = 0; i < files.gl_pathc; i++) {
         char *s = test_read_text(files.gl_pathv[i]);
         each_match(s, "[a-z], ([45][0-9][0-9]),[ \n]+\"([a-z_]+)\"", take_refusal);

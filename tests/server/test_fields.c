@@ -37,15 +37,39 @@ static const api apis[] = {
 };
 
 static const char *const values[] = {
-    "null", "-9223372036854775808", "-1", "0", "1", "2", "64", "2147483647", "2147483648", "9007199254740993",
-    "9223372036854775807", "1.5", "-0.0", "1e308", "\"1\"", "\"\"", "\"x\"", "[]", "{}", "[null]", "[1]",
-    "[\"a\"]", "true", "false",
-    "{\"a\":1}", "[[1]]", "{\"type\":\"text\"}", "[{}]",
+    "null",
+    "-9223372036854775808",
+    "-1",
+    "0",
+    "1",
+    "2",
+    "64",
+    "2147483647",
+    "2147483648",
+    "9007199254740993",
+    "9223372036854775807",
+    "1.5",
+    "-0.0",
+    "1e308",
+    "\"1\"",
+    "\"\"",
+    "\"x\"",
+    "[]",
+    "{}",
+    "[null]",
+    "[1]",
+    "[\"a\"]",
+    "true",
+    "false",
+    "{\"a\":1}",
+    "[[1]]",
+    "{\"type\":\"text\"}",
+    "[{}]",
 };
 
 /* These no JSON parser of ours lets through. */
-static const char *const no_values[] = { "1e400", "9223372036854775808", "NaN", "-Infinity", "01", "'a'", "\"\\ud800\"",
-                                         "[1,]", "" };
+static const char *const no_values[] = { "1e400", "9223372036854775808", "NaN",  "-Infinity", "01",
+                                         "'a'",   "\"\\ud800\"",         "[1,]", "" };
 
 /* The refusal at r: OpenAI's shape with a message, or Anthropic's. */
 static json_t *check_refusal(const test_reply *r, const char *what)
@@ -64,8 +88,11 @@ static void ask(const api *a, const char *field, const char *value, bool is_json
     int status[2] = { 0 };
 
     snprintf(body, sizeof body, "{%s%s%s\"%s\":%s}", strstr(a->own, field) && !strcmp(a->own, field) ? "" : a->must,
-             strcmp(a->own, field) ? "," : "", strstr("max_tokens max_completion_tokens max_output_tokens n_predict", field) ? ""
-             : !strcmp(a->path, "/v1/responses") ? "\"max_output_tokens\":1," : "\"max_tokens\":1,", field, value);
+             strcmp(a->own, field) ? "," : "",
+             strstr("max_tokens max_completion_tokens max_output_tokens n_predict", field) ? ""
+             : !strcmp(a->path, "/v1/responses")                                           ? "\"max_output_tokens\":1,"
+                                                                                           : "\"max_tokens\":1,",
+             field, value);
     for (int i = 0; i < times; i++) {
         test_reply r = test_web_ask(t.port, "POST", a->path, NULL, body);
         status[i] = r.status;
@@ -75,7 +102,8 @@ static void ask(const api *a, const char *field, const char *value, bool is_json
         if (r.status != 200) {
             json_t *v = check_refusal(&r, body);
             const char *param = json_string_value(json_object_get(json_object_get(v, "error"), "param"));
-            if (is_json && strcmp(a->path, "/v1/messages") != 0 && (!param || strncmp(param, field, strlen(field)) != 0))
+            if (is_json && strcmp(a->path, "/v1/messages") != 0 &&
+                (!param || strncmp(param, field, strlen(field)) != 0))
                 fail_msg("%s %s: refused by the name of %s", a->path, body, param ? param : "nothing");
             json_decref(v);
         } else if (!is_json) {
@@ -93,17 +121,17 @@ static void every_field_with_every_value(void **state)
         const char *name;
         unsigned where;
     } fields[] = {
-#define C 1
-#define H 2
-#define R 4
-#define M 8
-#define E 16
-#define K 32
-#define S 64
-#define O 128
-#define L 256
+#define C                                                 1
+#define H                                                 2
+#define R                                                 4
+#define M                                                 8
+#define E                                                 16
+#define K                                                 32
+#define S                                                 64
+#define O                                                 128
+#define L                                                 256
 #define FIELD(name, where, kind, member, min, max, words) { #name, where },
-#include "server/fields.def"
+#include "server/api/fields.def"
 #undef FIELD
     };
 
@@ -134,20 +162,35 @@ static void refused(const char *path, const char *body, const char *param)
 static void lists_are_checked(void **state)
 {
     static const char *const bodies[][2] = {
-        { "\"stop\":[\"\"]", "stop" }, { "\"stop\":[1]", "stop" }, { "\"stop\":\"a\\u0000b\"", "stop" },
-        { "\"stop_token_ids\":[4096]", "stop_token_ids" }, { "\"logit_bias\":{\"4096\":1}", "logit_bias" },
+        { "\"stop\":[\"\"]", "stop" },
+        { "\"stop\":[1]", "stop" },
+        { "\"stop\":\"a\\u0000b\"", "stop" },
+        { "\"stop_token_ids\":[4096]", "stop_token_ids" },
+        { "\"logit_bias\":{\"4096\":1}", "logit_bias" },
         { "\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"b\"]}", "structured_outputs" },
-        { "\"stop_token_ids\":[-1]", "stop_token_ids" }, { "\"stop_token_ids\":[9007199254740993]", "stop_token_ids" },
-        { "\"logit_bias\":{\"x\":1}", "logit_bias" }, { "\"logit_bias\":{\"1\":101}", "logit_bias" },
-        { "\"logit_bias\":{\"1\":\"1\"}", "logit_bias" }, { "\"logit_bias\":{\"-1\":1}", "logit_bias" },
+        { "\"stop_token_ids\":[-1]", "stop_token_ids" },
+        { "\"stop_token_ids\":[9007199254740993]", "stop_token_ids" },
+        { "\"logit_bias\":{\"x\":1}", "logit_bias" },
+        { "\"logit_bias\":{\"1\":101}", "logit_bias" },
+        { "\"logit_bias\":{\"1\":\"1\"}", "logit_bias" },
+        { "\"logit_bias\":{\"-1\":1}", "logit_bias" },
         { "\"response_format\":{\"type\":\"xml\"}", "response_format" },
-        { "\"stream_options\":{}", "stream_options" }, { "\"n\":129", "n" }, { "\"temperature\":-0.1", "temperature" },
-        { "\"top_p\":1.1", "top_p" }, { "\"presence_penalty\":2.5", "presence_penalty" }, { "\"n\":3,\"best_of\":2", "best_of" },
-        { "\"stream\":true,\"best_of\":2", "best_of" }, { "\"best_of\":129", "best_of" },
-        { "\"early_stopping\":\"soon\"", "early_stopping" }, { "\"length_penalty\":11", "length_penalty" },
-        { "\"use_beam_search\":true,\"prompt_logprobs\":0", "use_beam_search" }, { "\"use_beam_search\":1", "use_beam_search" },
-        { "\"suffix\":\"x\"", "suffix" }, { "\"stream\":true,\"use_beam_search\":true", "use_beam_search" },
-        { "\"stream\":true,\"prompt_logprobs\":0", "prompt_logprobs" }, { "\"prompt_logprobs\":21", "prompt_logprobs" },
+        { "\"stream_options\":{}", "stream_options" },
+        { "\"n\":129", "n" },
+        { "\"temperature\":-0.1", "temperature" },
+        { "\"top_p\":1.1", "top_p" },
+        { "\"presence_penalty\":2.5", "presence_penalty" },
+        { "\"n\":3,\"best_of\":2", "best_of" },
+        { "\"stream\":true,\"best_of\":2", "best_of" },
+        { "\"best_of\":129", "best_of" },
+        { "\"early_stopping\":\"soon\"", "early_stopping" },
+        { "\"length_penalty\":11", "length_penalty" },
+        { "\"use_beam_search\":true,\"prompt_logprobs\":0", "use_beam_search" },
+        { "\"use_beam_search\":1", "use_beam_search" },
+        { "\"suffix\":\"x\"", "suffix" },
+        { "\"stream\":true,\"use_beam_search\":true", "use_beam_search" },
+        { "\"stream\":true,\"prompt_logprobs\":0", "prompt_logprobs" },
+        { "\"prompt_logprobs\":21", "prompt_logprobs" },
         { "\"prompt_logprobs\":-1", "prompt_logprobs" },
     };
     char body[1000];
@@ -174,9 +217,10 @@ static void lists_are_checked(void **state)
     refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content");
     refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
             "messages[0].content");
-    refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{}]}", "tools[0].type");
-    refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"verbosity\":\"low|medium\"}",
-            "verbosity");
+    refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{}]}",
+            "tools[0].type");
+    refused("/v1/chat/completions",
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"verbosity\":\"low|medium\"}", "verbosity");
     refused("/v1/responses", "{\"input\":\"a\",\"previous_response_id\":\"x\"}", "previous_response_id");
     refused("/v1/responses", "{\"input\":\"a\",\"text\":{\"verbosity\":\"terse\"}}", "text.verbosity");
     refused("/v1/responses", "{\"input\":\"a\",\"reasoning\":{\"effort\":\"most\"}}", "reasoning.effort");
@@ -197,7 +241,7 @@ static void what_asks_for_nothing_is_accepted(void **state)
         const char *words;
     } fields[] = {
 #define FIELD(name, where, kind, member, min, max, words) { #name, where, kind, words },
-#include "server/fields.def"
+#include "server/api/fields.def"
 #undef FIELD
     };
     int n_idle = 0, n_off = 0;
@@ -209,7 +253,8 @@ static void what_asks_for_nothing_is_accepted(void **state)
             bool here = fields[f].where >> a & 1 && strcmp(fields[f].name, apis[a].own) != 0;
             for (const char *w = fields[f].kind == WORD || !here ? NULL : fields[f].words; w && *w;) {
                 size_t n = strcspn(w, "|");
-                snprintf(body, sizeof body, "{%s,\"max_tokens\":1,\"%s\":%.*s}", apis[a].must, fields[f].name, (int)n, w);
+                snprintf(body, sizeof body, "{%s,\"max_tokens\":1,\"%s\":%.*s}", apis[a].must, fields[f].name, (int)n,
+                         w);
                 if (test_web_status(t.port, apis[a].path, body) != 200)
                     fail_msg("%s %s: refused", apis[a].path, body);
                 w += n + (w[n] == '|');
@@ -230,9 +275,14 @@ static void what_asks_for_nothing_is_accepted(void **state)
 static void whole_numbers_may_have_a_point(void **state)
 {
     static const char *const bodies[] = {
-        "\"max_tokens\":2.0", "\"max_tokens\":1e0,\"n\":2.0,\"seed\":7.0", "\"max_tokens\":1,\"logprobs\":1.0",
-        "\"max_tokens\":1,\"top_k\":-1.0", "\"max_tokens\":-1.0,\"stop_token_ids\":[1.0]", "\"n_predict\":1.0",
-        "\"max_tokens\":1,\"logit_bias\":[[5.0,1]]", "\"max_tokens\":1,\"seed\":-1.0",
+        "\"max_tokens\":2.0",
+        "\"max_tokens\":1e0,\"n\":2.0,\"seed\":7.0",
+        "\"max_tokens\":1,\"logprobs\":1.0",
+        "\"max_tokens\":1,\"top_k\":-1.0",
+        "\"max_tokens\":-1.0,\"stop_token_ids\":[1.0]",
+        "\"n_predict\":1.0",
+        "\"max_tokens\":1,\"logit_bias\":[[5.0,1]]",
+        "\"max_tokens\":1,\"seed\":-1.0",
     };
     char body[200];
 
@@ -243,8 +293,10 @@ static void whole_numbers_may_have_a_point(void **state)
     }
     refused("/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1.5}", "max_tokens");
     refused("/v1/completions", "{\"prompt\":\"a\",\"stop_token_ids\":[1.5]}", "stop_token_ids");
-    json_decref(test_web_json(t.port, "/v1/messages", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1.0,"
-                              "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024.0}}", 200));
+    json_decref(test_web_json(t.port, "/v1/messages",
+                              "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1.0,"
+                              "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024.0}}",
+                              200));
 }
 
 /* The text of a completion of 12 ids, and what the last part of its body asks for. */
@@ -255,7 +307,8 @@ static void answer_of(const char *more, char *to, size_t room)
 
     snprintf(body, sizeof body, "{\"prompt\":\"Once\",\"max_tokens\":12,\"ignore_eos\":true%s}", more);
     v = test_web_json(t.port, "/v1/completions", body, 200);
-    snprintf(to, room, "%s", json_string_value(json_object_get(json_array_get(json_object_get(v, "choices"), 0), "text")));
+    snprintf(to, room, "%s",
+             json_string_value(json_object_get(json_array_get(json_object_get(v, "choices"), 0), "text")));
     json_decref(v);
 }
 
@@ -305,13 +358,18 @@ static void sizes_are_bounded(void **state)
         const char *head, *what, *tail;
         int n, status;
     } cases[] = {
-        { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 61, 200 }, { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 62, 200 },
-        { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 63, 400 }, { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 64, 400 },
+        { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 61, 200 },
+        { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 62, 200 },
+        { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 63, 400 },
+        { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 64, 400 },
         { "{\"max_tokens\":0,\"prompt_logprobs\":20,\"prompt\":[1", ",1", "]}", 63, 200 },
         { "{\"max_tokens\":0,\"prompt_logprobs\":20,\"prompt\":[1", ",1", "]}", 64, 400 },
-        { "{\"prompt\":\"", "aaaaaaaaaaaaaaaa", "\"}", 60000, 400 }, { "{\"prompt\":", "[", "]}", 100000, 400 },
-        { "", "{\"a\":", "1", 100000, 400 }, { "{\"prompt\":[0", ",0", "]}", 3000000, 400 },
-        { "{\"prompt\":[0", ",0", "]}", 1500000, 400 }, { "{\"max_tokens\":1,\"prompt\":\"a\"", ",\"x\":1", "}", 2, 400 },
+        { "{\"prompt\":\"", "aaaaaaaaaaaaaaaa", "\"}", 60000, 400 },
+        { "{\"prompt\":", "[", "]}", 100000, 400 },
+        { "", "{\"a\":", "1", 100000, 400 },
+        { "{\"prompt\":[0", ",0", "]}", 3000000, 400 },
+        { "{\"prompt\":[0", ",0", "]}", 1500000, 400 },
+        { "{\"max_tokens\":1,\"prompt\":\"a\"", ",\"x\":1", "}", 2, 400 },
         { "{\"prompt\":\"a\",\"stop\":[\"a\"", ",\"a\"", "]}", 100000, 400 },
         { "{\"prompt\":\"a\",\"stop\":\"", "aaaaaaaaaa", "\"}", 100000, 400 },
         { "{\"prompt\":[\"a\"", ",\"a\"", "],\"max_tokens\":1}", 3000, 400 },
@@ -369,7 +427,8 @@ static void long_lists_are_named(void **state)
     free(tools);
     char *ids = repeat("{\"prompt\":[1", ",1", 64, "]}");
     v = test_web_json(t.port, "/v1/completions", ids, 400);
-    assert_string_equal(json_string_value(json_object_get(json_object_get(v, "error"), "code")), "context_length_exceeded");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(v, "error"), "code")),
+                        "context_length_exceeded");
     json_decref(v);
     free(ids);
 }

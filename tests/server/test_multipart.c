@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/multipart.h"
+#include "server/http/multipart.h"
 #include "support/test.h"
 
 static const char type[] = "multipart/form-data; boundary=xYzZY";
@@ -28,7 +28,8 @@ static void what_clients_send(void **state)
 {
     static const char body[] =
         "preamble\r\n--xYzZY\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n"
-        "--xYzZY \t\r\ncontent-type: text/plain\r\nCONTENT-DISPOSITION: form-data; filename=\"a \\\"b\\\"; name=c.jsonl\"; "
+        "--xYzZY \t\r\ncontent-type: text/plain\r\nCONTENT-DISPOSITION: form-data; filename=\"a \\\"b\\\"; "
+        "name=c.jsonl\"; "
         "name=file\r\n\r\nline 1\r\n--xYzZ\r\nline 2\r\n"
         "--xYzZY\r\nContent-Disposition: form-data; name=\"empty\"\r\n\r\n--xYzZY--\r\nepilogue";
 
@@ -48,7 +49,12 @@ static void what_clients_send(void **state)
 static void what_is_no_form(void **state)
 {
     static const char *const bodies[] = {
-        "", "--", "--xYzZY", "--xYzZY\r\n", "--xYzZY\r\n\r\n", "--xYzZY\r\n\r\ndata\r\n--xYzZY--",
+        "",
+        "--",
+        "--xYzZY",
+        "--xYzZY\r\n",
+        "--xYzZY\r\n\r\n",
+        "--xYzZY\r\n\r\ndata\r\n--xYzZY--",
         "--xYzZY\r\nContent-Disposition: form-data\r\n\r\ndata\r\n--xYzZY--",
         "--xYzZY\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\ndata",
         "--xYzZYContent-Disposition: form-data; name=\"a\"\r\n\r\ndata\r\n--xYzZY--",
@@ -67,8 +73,9 @@ static void what_is_no_form(void **state)
 /* Every cut and many changed bytes of a form: no read outside it, and every part lies within. */
 static void torn_forms(void **state)
 {
-    static const char body[] = "--xYzZY\r\nContent-Disposition: form-data; name=\"p\\\"\"; filename=\"\\\\\"\r\n\r\nbatch\r\n"
-                               "--xYzZY\r\nA: b\r\nContent-Disposition: form-data; name=q\r\n\r\n\r\n--xYzZY--\r\n";
+    static const char body[] =
+        "--xYzZY\r\nContent-Disposition: form-data; name=\"p\\\"\"; filename=\"\\\\\"\r\n\r\nbatch\r\n"
+        "--xYzZY\r\nA: b\r\nContent-Disposition: form-data; name=q\r\n\r\n\r\n--xYzZY--\r\n";
     static const char signs[] = "\r\n-\"\\;: =xZ\0";
     rg_rng rng = { .seed = test_seed };
     char torn[sizeof body];

@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "server/store.h"
+#include "server/batch/store.h"
 #include "support/test.h"
 
 /* ---- a file system that fails when it is told to, and that can be photographed ------------------------------------- */
@@ -20,10 +20,10 @@ typedef struct shim_file {
 
 static struct shim {
     sqlite3_vfs vfs, *real;
-    int n_writes, n_syncs;             /* so far */
-    int fail_write, fail_sync, code;   /* from the n-th on; 0: never */
+    int n_writes, n_syncs;           /* so far */
+    int fail_write, fail_sync, code; /* from the n-th on; 0: never */
     void (*before_write)(const void *p, int n, sqlite3_int64 at, const char *path);
-    char path[1024];                   /* of the file being written to */
+    char path[1024]; /* of the file being written to */
 } shim;
 
 static int real_of(sqlite3_file *f, sqlite3_file **real)
@@ -122,9 +122,10 @@ static int shim_traits(sqlite3_file *f)
 
 static int shim_open(sqlite3_vfs *v, const char *name, sqlite3_file *f, int flags, int *out)
 {
-    static const sqlite3_io_methods methods = { 1, shim_close, shim_read, shim_write, shim_truncate, shim_sync,
-                                                shim_size, shim_lock, shim_unlock, shim_reserved, shim_control,
-                                                shim_sector, shim_traits };
+    static const sqlite3_io_methods methods = {
+        1,         shim_close,  shim_read,     shim_write,   shim_truncate, shim_sync,  shim_size,
+        shim_lock, shim_unlock, shim_reserved, shim_control, shim_sector,   shim_traits
+    };
     shim_file *s = (shim_file *)(void *)f;
 
     (void)v;
@@ -251,7 +252,9 @@ static rg_stored start_batch(story *s, int i, rg_error *err)
         return RG_STORE_FAILED;
     for (int k = 0; k < 5; k++) {
         char id[] = { 'l', (char)('0' + k), 0 };
-        rg_line l = { .number = k + 1, .from = from, .n = strcspn(input + from, "\n"), .custom_id = id, .n_custom_id = 2 };
+        rg_line l = {
+            .number = k + 1, .from = from, .n = strcspn(input + from, "\n"), .custom_id = id, .n_custom_id = 2
+        };
         from += l.n + 1;
         if (rg_store_add_line(s->st, s->batch[i].key, &l, err) != RG_STORE_DONE) {
             rg_store_rollback(s->st);
@@ -288,23 +291,44 @@ enum { N_STEPS = 21 };
 static rg_stored step(story *s, int i, rg_error *err)
 {
     switch (i) {
-    case 0: return add_small(s, err);
-    case 1: return add_large(s, err);
-    case 2: return add_batch(s, 0, err);
-    case 3: return start_batch(s, 0, err);
-    case 4: case 5: case 6: case 7: case 8: return answer(s, 0, i - 3, err);
-    case 9: return rg_store_end_batch(s->st, s->batch[0].key, RG_BATCH_COMPLETED, err);
-    case 10: return add_batch(s, 1, err);
-    case 11: return rg_store_fail_batch(s->st, s->batch[1].key, "{}", err);
-    case 12: return add_batch(s, 2, err);
-    case 13: return start_batch(s, 2, err);
-    case 14: return answer(s, 2, 4, err);
-    case 15: return rg_store_cancel_batch(s->st, s->batch[2].key, err);
-    case 16: return rg_store_end_batch(s->st, s->batch[2].key, RG_BATCH_CANCELLED, err);
-    case 17: return remove_output(s, err);
-    case 18: return rg_store_remove_file(s->st, "me", s->large, err);
-    case 19: return add_batch(s, 3, err);
-    default: return start_batch(s, 3, err);
+    case 0:
+        return add_small(s, err);
+    case 1:
+        return add_large(s, err);
+    case 2:
+        return add_batch(s, 0, err);
+    case 3:
+        return start_batch(s, 0, err);
+    case 4:
+    case 5:
+    case 6:
+    case 7:
+    case 8:
+        return answer(s, 0, i - 3, err);
+    case 9:
+        return rg_store_end_batch(s->st, s->batch[0].key, RG_BATCH_COMPLETED, err);
+    case 10:
+        return add_batch(s, 1, err);
+    case 11:
+        return rg_store_fail_batch(s->st, s->batch[1].key, "{}", err);
+    case 12:
+        return add_batch(s, 2, err);
+    case 13:
+        return start_batch(s, 2, err);
+    case 14:
+        return answer(s, 2, 4, err);
+    case 15:
+        return rg_store_cancel_batch(s->st, s->batch[2].key, err);
+    case 16:
+        return rg_store_end_batch(s->st, s->batch[2].key, RG_BATCH_CANCELLED, err);
+    case 17:
+        return remove_output(s, err);
+    case 18:
+        return rg_store_remove_file(s->st, "me", s->large, err);
+    case 19:
+        return add_batch(s, 3, err);
+    default:
+        return start_batch(s, 3, err);
     }
 }
 
@@ -633,9 +657,12 @@ static void what_is_no_database_is_refused(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kill_at_any_write_leaves_whole_steps), cmocka_unit_test(every_failure_changes_nothing),
-        cmocka_unit_test(opening_without_memory_fails_cleanly),   cmocka_unit_test(an_answer_is_set_once),
-        cmocka_unit_test(a_range_crosses_chunks),                 cmocka_unit_test(what_is_no_database_is_refused),
+        cmocka_unit_test(a_kill_at_any_write_leaves_whole_steps),
+        cmocka_unit_test(every_failure_changes_nothing),
+        cmocka_unit_test(opening_without_memory_fails_cleanly),
+        cmocka_unit_test(an_answer_is_set_once),
+        cmocka_unit_test(a_range_crosses_chunks),
+        cmocka_unit_test(what_is_no_database_is_refused),
     };
 
     test_init(argc, argv);

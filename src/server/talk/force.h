@@ -5,7 +5,7 @@
 #ifndef RG_SERVER_TALK_FORCE_H
 #define RG_SERVER_TALK_FORCE_H
 
-#include "server/fields.h"
+#include "server/talk/constraint.h"
 #include "server/talk/answer.h"
 
 /* What the answer must be so that it calls one of these tools (in the form of chat completions). */
