@@ -42,6 +42,7 @@ rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_ref
         return rg_refuse_memory(e), NULL;
     c->server = s;
     c->shape = shape;
+    c->family = rg_exchange_family(x);
     c->x = x;
     rg_exchange_keep(x);
     rg_buf_init(&c->out, MAX_CALL_TEXT);
@@ -50,8 +51,9 @@ rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_ref
     snprintf(c->id, sizeof c->id, "%s%016llx%016llx", shape->id_prefix, (unsigned long long)rg_seed(),
              (unsigned long long)rg_seed());
     c->body = rg_read_object(x, e);
-    if (!c->body || (shape->adapt && !shape->adapt(c, e)) || !rg_fields_read(&c->f, c->body, shape->api, e) ||
-        !rg_check_model(s, c->f.model, e) || !check_purpose(s, shape, e)) {
+    if (!c->body || !rg_settings_lift(c->family, c->body, e) || (shape->adapt && !shape->adapt(c, e)) ||
+        !rg_fields_read(&c->f, c->body, shape->api, e) || !rg_check_model(s, c->f.model, e) ||
+        !check_purpose(s, shape, e)) {
         rg_call_free(c);
         return NULL;
     }
@@ -687,7 +689,7 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
             c->shape->start(c, &c->out);
         rg_exchange_set(c->x, "Cache-Control", "no-cache");
         rg_exchange_set(c->x, "X-Accel-Buffering", "no");
-        rg_exchange_stream(c->x, c->shape->stream_type ? c->shape->stream_type : "text/event-stream; charset=utf-8");
+        rg_exchange_stream(c->x, c->family->stream_type);
         rg_exchange_write(c->x, c->out.data ? c->out.data : "", c->out.n);
         rg_buf_reset(&c->out);
         c->written_ns = rg_now_ns();

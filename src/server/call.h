@@ -94,10 +94,9 @@ typedef struct rg_shape {
     void (*start)(rg_call *c, rg_buf *out);
     void (*delta)(rg_call *c, rg_choice *ch, rg_buf *out);
     void (*stop)(rg_call *c, rg_buf *out);
-    const char *stream_type; /* of a stream, a literal; NULL: server-sent events */
-    const char *ping;        /* what a stream without news gets, a literal; "": nothing; NULL: a comment */
-    void (*progress)(rg_call *c, rg_buf *out);                  /* how much of the prompt is computed; NULL: not told */
-    void (*fail)(rg_call *c, const rg_refusal *e, rg_buf *out); /* in the middle of a stream; ends it */
+    void (*progress)(rg_call *c, rg_buf *out); /* how much of the prompt is computed; NULL: not told */
+    /* In the middle of a stream; ends it.  NULL: an error as the family has it. */
+    void (*fail)(rg_call *c, const rg_refusal *e, rg_buf *out);
     void (*whole)(rg_call *c, rg_buf *out);
 } rg_shape;
 
@@ -105,6 +104,7 @@ struct rg_call {
     rg_server *server;
     rg_exchange *x;
     const rg_shape *shape;
+    const rg_family *family;
     json_t *body;
     rg_fields f;
     const char *adapter; /* of the engine's, that the model's name asks for; NULL: the model alone */
@@ -251,7 +251,7 @@ void rg_write_progress(rg_buf *b, const rg_call *c);
 void rg_write_noise(rg_buf *b, rg_call *c);
 
 /* Responses and messages: an event whose object begins with its type. */
-void rg_typed_event_open(rg_buf *b, const char *type);
-void rg_typed_event_close(rg_buf *b);
+void rg_typed_event_open(rg_buf *b, const rg_call *c, const char *type);
+void rg_typed_event_close(rg_buf *b, const rg_call *c);
 
 #endif

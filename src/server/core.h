@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "server/talk/conversation.h"
+#include "server/api/family.h"
 #include "server/http/http.h"
 #include "server/kept.h"
 #include "server/keys.h"
@@ -80,25 +81,23 @@ struct rg_server {
 /* ---- endpoints ---- */
 
 typedef enum rg_route_flags {
-    RG_ROUTE_OPEN = 1,      /* no key needed */
-    RG_ROUTE_WORK = 2,      /* needs an engine that takes work */
-    RG_ROUTE_ANTHROPIC = 4, /* errors in Anthropic's shape */
-    RG_ROUTE_PREFIX = 8,    /* the path goes on */
-    RG_ROUTE_ENGINE = 16,   /* needs a model, but makes no tokens */
-    RG_ROUTE_OLLAMA = 32,   /* errors in Ollama's shape */
-    RG_ROUTE_LIST = 64,     /* of all models, open or not */
-    RG_ROUTE_NATIVE = 128,  /* errors, and some values of answers, as llama-server has them */
+    RG_ROUTE_OPEN = 1,   /* no key needed */
+    RG_ROUTE_WORK = 2,   /* needs an engine that takes work */
+    RG_ROUTE_PREFIX = 4, /* the path goes on */
+    RG_ROUTE_ENGINE = 8, /* needs a model, but makes no tokens */
+    RG_ROUTE_LIST = 16,  /* of all models, open or not */
 } rg_route_flags;
 
 typedef void rg_endpoint(rg_server *s, rg_exchange *x);
 
-#define ROUTE(method, path, name, flags) rg_endpoint rg_api_##name;
+#define ROUTE(method, path, name, family, flags) rg_endpoint rg_api_##name;
 #include "server/api/routes.def"
 #undef ROUTE
 
 typedef struct rg_route {
     const char *method, *path;
     rg_endpoint *answer;
+    const rg_family *family;
     unsigned flags;
 } rg_route;
 
@@ -132,11 +131,9 @@ enum { RG_TENANT = 24 };
 const char *rg_name_tenant(int tenant, char *to);
 
 void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e);
-/* True if the exchange's endpoint has this flag of rg_route_flags. */
-bool rg_exchange_is(const rg_exchange *x, unsigned flag);
 /* The i-th status with which requests may be refused; 0: there are not so many. */
 int rg_error_status(int i);
-/* The error object that e is in the shape of the exchange's endpoint. */
+/* The document that e is in the family of the exchange's endpoint. */
 void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e);
 void rg_reply_json(rg_server *s, rg_exchange *x, rg_buf *body);
 void rg_reply_text(rg_server *s, rg_exchange *x, int status, const char *type, const char *text);

@@ -249,8 +249,8 @@ void rg_db_rollback(rg_db *d)
 static bool read_version(rg_db *d, int *version, rg_error *err)
 {
     sqlite3_stmt *s = NULL;
-    bool ok = sqlite3_prepare_v2(d->db, "PRAGMA user_version", -1, &s, NULL) == SQLITE_OK &&
-              sqlite3_step(s) == SQLITE_ROW;
+    bool ok =
+        sqlite3_prepare_v2(d->db, "PRAGMA user_version", -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW;
 
     if (ok)
         *version = sqlite3_column_int(s, 0);

@@ -19,7 +19,7 @@ typedef struct rg_db_layout {
 
 /* The layout outlives the database.  NULL and *err on failure. */
 rg_db *rg_db_open(const char *path, const rg_db_layout *layout, rg_error *err);
-void rg_db_close(rg_db *d); /* what was not committed is undone; NULL is fine */
+void rg_db_close(rg_db *d);      /* what was not committed is undone; NULL is fine */
 bool rg_db_full(const rg_db *d); /* the last failure was a full disk */
 
 /* Begin statement q anew with its parameters: a letter of `kinds` and then its value for each: i int64_t, t text (NULL:

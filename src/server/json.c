@@ -78,7 +78,8 @@ json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
     if (!n)
         return rg_fail(err, RG_E_INPUT, "The request has no body: want a JSON object."), NULL;
     v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
-                            &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES_BODY), .depth = RG_BODY_DEPTH,
+                            &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES_BODY),
+                                               .depth = RG_BODY_DEPTH,
                                                .values = RG_BODY_VALUES },
                             &why);
     if (v)
@@ -113,21 +114,4 @@ void rg_out_time(rg_buf *b, const char *key, int64_t s)
     if (gmtime_r(&t, &utc))
         strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
     rg_out_text(b, key, text);
-}
-
-/* ---- events ------------------------------------------------------------------------------------------------------ */
-
-void rg_event_open(rg_buf *b, const char *name)
-{
-    if (name) {
-        rg_buf_str(b, "event: ");
-        rg_buf_str(b, name);
-        rg_buf_str(b, "\n");
-    }
-    rg_buf_str(b, "data: ");
-}
-
-void rg_event_close(rg_buf *b)
-{
-    rg_buf_str(b, "\n\n");
 }

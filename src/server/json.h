@@ -24,8 +24,4 @@ char *rg_body_dump(const json_t *v);
 /* A time in seconds since 1970, as RFC 3339 writes it. */
 void rg_out_time(rg_buf *b, const char *key, int64_t s);
 
-/* One event of an SSE stream: open, write the document, close. */
-void rg_event_open(rg_buf *b, const char *name); /* name NULL: data only */
-void rg_event_close(rg_buf *b);
-
 #endif

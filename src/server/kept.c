@@ -17,12 +17,12 @@ enum { BUCKETS = 1 << 12 };
 
 typedef struct entry entry;
 struct entry {
-    entry *same;           /* the next of its bucket */
-    entry *older, *newer;  /* in the order in which they were kept or read */
+    entry *same;          /* the next of its bucket */
+    entry *older, *newer; /* in the order in which they were kept or read */
     char id[RG_KEPT_ID], owner[RG_OWNER_ROOM];
-    char *text;            /* NULL: it was removed, and the database does not know it yet */
+    char *text; /* NULL: it was removed, and the database does not know it yet */
     size_t n;
-    uint64_t version;      /* counts what was kept under the id */
+    uint64_t version; /* counts what was kept under the id */
     uint64_t used_ns;
     bool unwritten;
 };
@@ -157,7 +157,9 @@ static const char *const statements[N_STATEMENTS] = {
 static const rg_db_layout layout = {
     .schema = "CREATE TABLE kept(id TEXT NOT NULL, owner TEXT NOT NULL, since INTEGER NOT NULL, text BLOB NOT NULL,"
               " PRIMARY KEY(id, owner)) STRICT, WITHOUT ROWID;",
-    .version = 1, .sql = statements, .n_sql = N_STATEMENTS
+    .version = 1,
+    .sql = statements,
+    .n_sql = N_STATEMENTS
 };
 
 /* Under the database's lock. */
@@ -166,8 +168,7 @@ static bool write_one(rg_kept_texts *k, const entry *e)
     rg_error err = { 0 };
     bool ok = e->text ? rg_db_query(k->db, PUT, &err, "ttib", e->id, e->owner, rg_wall_s(), e->text, e->n) &&
                             rg_db_run(k->db, PUT, NULL, &err)
-                      : rg_db_query(k->db, REMOVE, &err, "tt", e->id, e->owner) &&
-                            rg_db_run(k->db, REMOVE, NULL, &err);
+                      : rg_db_query(k->db, REMOVE, &err, "tt", e->id, e->owner) && rg_db_run(k->db, REMOVE, NULL, &err);
 
     if (!ok)
         rg_log(RG_LOG_WARN, "serve: a response was not stored: %s", err.text);

@@ -14,9 +14,9 @@ typedef struct rg_kept_texts rg_kept_texts;
 enum { RG_KEPT_ID = 96 }; /* bytes of an id with its end; longer ones are never found */
 
 typedef struct rg_kept_options {
-    const char *dir;   /* of the database; NULL: memory alone */
-    size_t max_bytes;  /* of texts in memory; those that are not on the disk yet may pass it */
-    double lasts_s;    /* in memory */
+    const char *dir;  /* of the database; NULL: memory alone */
+    size_t max_bytes; /* of texts in memory; those that are not on the disk yet may pass it */
+    double lasts_s;   /* in memory */
 } rg_kept_options;
 
 /* NULL and *err: the database cannot be opened, or no memory. */

@@ -32,21 +32,21 @@ struct rg_model_slot {
     bool is_open, leaves; /* leaves: it takes nothing new, and is closed as soon as it answers nothing */
     int n_users;          /* who hold it, beside the calls of its pump */
     double keep_s;
-    uint64_t used_ns;     /* when it last did something */
+    uint64_t used_ns; /* when it last did something */
     rg_waiter *waiting, **end;
     int n_waiting;
-    uint64_t since;       /* the number of its first waiter */
+    uint64_t since; /* the number of its first waiter */
 };
 
 struct rg_models {
     rg_server_models o;
-    rg_server **all;      /* [n], the first is the one that listens */
+    rg_server **all; /* [n], the first is the one that listens */
     int n, room;
     pthread_mutex_t lock;
-    pthread_cond_t news;  /* somebody waits, or a model has nothing to do */
+    pthread_cond_t news; /* somebody waits, or a model has nothing to do */
     bool news_made, closing, runs;
     pthread_t thread;
-    uint64_t n_waiters;   /* so far */
+    uint64_t n_waiters; /* so far */
 };
 
 rg_models *rg_models_new(rg_server *first, const rg_server_models *o, rg_error *err)

@@ -21,14 +21,14 @@ static const double max_unseen_s = 0.25;
 
 typedef struct pump {
     rg_server *s;
-    rg_call *calls;         /* with us */
-    uint64_t seen;          /* steps, as rg_engine_wait counts */
+    rg_call *calls; /* with us */
+    uint64_t seen;  /* steps, as rg_engine_wait counts */
     rg_stats last, window[WINDOW];
     uint64_t window_ns[WINDOW];
     int n_windows;
     float step_s[STEPS_KEPT]; /* the last ones */
     uint64_t n_steps_kept, watched_ns;
-    double still_s;         /* seconds without the end of a step although there was work */
+    double still_s; /* seconds without the end of a step although there was work */
 } pump;
 
 void rg_pump_take(rg_server *s, rg_call *c)

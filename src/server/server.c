@@ -18,7 +18,7 @@
 #include "server/origins.h"
 
 const rg_route rg_routes[] = {
-#define ROUTE(method, path, name, flags) { method, path, rg_api_##name, flags },
+#define ROUTE(method, path, name, family, flags) { method, path, rg_api_##name, &rg_##family, flags },
 #include "server/api/routes.def"
 #undef ROUTE
 };

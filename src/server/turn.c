@@ -209,7 +209,14 @@ static void break_silence(rg_call *c, uint64_t now)
     double most = c->server->o.ping_s;
 
     if (most > 0 && !c->out.n && rg_seconds(c->written_ns, now) >= most && !rg_exchange_waiting(c->x))
-        rg_buf_str(&c->out, c->shape->ping ? c->shape->ping : ": nothing new yet\n\n");
+        rg_buf_str(&c->out, c->family->ping);
+}
+
+static void fail(rg_call *c, const rg_refusal *e, rg_buf *out)
+{
+    rg_event_open(out, c->family, c->family->error_event);
+    rg_refusal_write(out, c->x, e);
+    rg_event_close(out, c->family);
 }
 
 void rg_call_abort(rg_call *c, const rg_refusal *e)
@@ -219,7 +226,7 @@ void rg_call_abort(rg_call *c, const rg_refusal *e)
     rg_count_finish(c->server->metrics, "error");
     rg_buf_reset(&c->out);
     if (c->f.stream) {
-        c->shape->fail(c, e, &c->out);
+        (c->shape->fail ? c->shape->fail : fail)(c, e, &c->out);
         flush(c);
         rg_exchange_end(c->x);
         rg_note_answer(c->server, c->x, 200);

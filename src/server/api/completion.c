@@ -131,9 +131,9 @@ static void write_end(rg_buf *b, const rg_call *c, const rg_choice *ch)
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
-static void open_part(rg_buf *b, const rg_choice *ch)
+static void open_part(rg_buf *b, const rg_call *c, const rg_choice *ch)
 {
-    rg_event_open(b, NULL);
+    rg_event_open(b, c->family, NULL);
     rg_out_open(b, NULL, '{');
     rg_out_int(b, "index", ch->index);
 }
@@ -149,7 +149,7 @@ static void close_part(rg_buf *b, const rg_call *c, const rg_choice *ch)
         rg_write_timings(b, &t);
     }
     rg_out_close(b, '}');
-    rg_event_close(b);
+    rg_event_close(b, c->family);
 }
 
 /* Ids [sent, to) with their text. */
@@ -157,7 +157,7 @@ static void send_ids(rg_call *c, rg_choice *ch, rg_buf *b, size_t to)
 {
     size_t end = to == n_ids(ch) && ch->finish == RG_RUNNING ? ch->text.n : ids_of(ch)[to - 1].end;
 
-    open_part(b, ch);
+    open_part(b, c, ch);
     rg_out_string(b, "content", text_of(ch) + ch->sent_text, end - ch->sent_text);
     write_tokens(b, ch, ch->sent_ids, to);
     if (c->f.n_logprobs >= 0)
@@ -174,17 +174,17 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *b)
     if (ch->finish == RG_RUNNING || ch->ended)
         return;
     ch->ended = true;
-    open_part(b, ch);
+    open_part(b, c, ch);
     rg_out_string(b, "content", text_of(ch) + ch->sent_text, ch->text.n - ch->sent_text);
     write_tokens(b, ch, 0, 0);
     write_end(b, c, ch);
     rg_out_close(b, '}');
-    rg_event_close(b);
+    rg_event_close(b, c->family);
 }
 
 static void progress(rg_call *c, rg_buf *b)
 {
-    open_part(b, &c->choices[0]);
+    open_part(b, c, &c->choices[0]);
     rg_out_text(b, "content", "");
     write_tokens(b, &c->choices[0], 0, 0);
     rg_write_progress(b, c);
@@ -196,13 +196,6 @@ static void stop(rg_call *c, rg_buf *b)
 {
     (void)c;
     (void)b;
-}
-
-static void fail(rg_call *c, const rg_refusal *e, rg_buf *b)
-{
-    rg_event_open(b, NULL);
-    rg_refusal_write(b, c->x, e);
-    rg_event_close(b);
 }
 
 /* ---- whole answers ----------------------------------------------------------------------------------------------- */
@@ -305,7 +298,7 @@ static bool read_completion(rg_call *c, rg_refusal *e)
 
 #define NATIVE                                                                                                         \
     .api = RG_API_COMPLETIONS | RG_API_NATIVE, .id_prefix = "cmpl-", .input = "prompt", .keeps_ids = true,             \
-    .adapt = rg_native_adapt, .delta = delta, .progress = progress, .stop = stop, .fail = fail, .whole = whole
+    .adapt = rg_native_adapt, .delta = delta, .progress = progress, .stop = stop, .whole = whole
 
 static const rg_shape completion = { NATIVE, .read = read_completion };
 

@@ -85,10 +85,10 @@ static void close_message(rg_buf *b, const rg_call *c, bool done)
 
 static void start(rg_call *c, rg_buf *out)
 {
-    rg_typed_event_open(out, "message_start");
+    rg_typed_event_open(out, c, "message_start");
     open_message(out, c, "message");
     close_message(out, c, false);
-    rg_typed_event_close(out);
+    rg_typed_event_close(out, c);
 }
 
 static const char *text_of(const rg_choice *ch, const rg_talk_part *p)
@@ -107,26 +107,26 @@ static void write_block(rg_buf *b, const rg_choice *ch, const char *key, const r
         write_text_block(b, key, p->kind == RG_PART_REASONING, whole ? text_of(ch, p) : "", whole ? p->n : 0);
 }
 
-static void open_block(rg_choice *ch, rg_buf *out, const rg_talk_part *p)
+static void open_block(const rg_call *c, rg_choice *ch, rg_buf *out, const rg_talk_part *p)
 {
-    rg_typed_event_open(out, "content_block_start");
+    rg_typed_event_open(out, c, "content_block_start");
     rg_out_int(out, "index", ch->n_items);
     write_block(out, ch, "content_block", p, false);
-    rg_typed_event_close(out);
+    rg_typed_event_close(out, c);
     ch->part_open = true;
     ch->sent_part = 0;
 }
 
-static void close_block(rg_choice *ch, rg_buf *out)
+static void close_block(const rg_call *c, rg_choice *ch, rg_buf *out)
 {
-    rg_typed_event_open(out, "content_block_stop");
+    rg_typed_event_open(out, c, "content_block_stop");
     rg_out_int(out, "index", ch->n_items++);
-    rg_typed_event_close(out);
+    rg_typed_event_close(out, c);
     ch->part_open = false;
 }
 
 /* What of the open block was not sent yet. */
-static void send_more(rg_choice *ch, rg_buf *out, const rg_talk_part *p)
+static void send_more(const rg_call *c, rg_choice *ch, rg_buf *out, const rg_talk_part *p)
 {
     static const struct {
         const char *type, *member;
@@ -139,13 +139,13 @@ static void send_more(rg_choice *ch, rg_buf *out, const rg_talk_part *p)
 
     if (n == ch->sent_part)
         return;
-    rg_typed_event_open(out, "content_block_delta");
+    rg_typed_event_open(out, c, "content_block_delta");
     rg_out_int(out, "index", ch->n_items);
     rg_out_open(out, "delta", '{');
     rg_out_text(out, "type", kinds[p->kind].type);
     rg_out_string(out, kinds[p->kind].member, text + ch->sent_part, n - ch->sent_part);
     rg_out_close(out, '}');
-    rg_typed_event_close(out);
+    rg_typed_event_close(out, c);
     ch->sent_part = n;
 }
 
@@ -156,31 +156,24 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
         if (!rg_part_is_given(c, ch, p))
             continue;
         if (!ch->part_open)
-            open_block(ch, out, p);
-        send_more(ch, out, p);
+            open_block(c, ch, out, p);
+        send_more(c, ch, out, p);
         if (!rg_part_is_over(ch, p))
             return;
-        close_block(ch, out);
+        close_block(c, ch, out);
     }
 }
 
 static void stop(rg_call *c, rg_buf *out)
 {
-    rg_typed_event_open(out, "message_delta");
+    rg_typed_event_open(out, c, "message_delta");
     rg_out_open(out, "delta", '{');
     write_stop(out, c, true);
     rg_out_close(out, '}');
     write_usage(out, c, true);
-    rg_typed_event_close(out);
-    rg_typed_event_open(out, "message_stop");
-    rg_typed_event_close(out);
-}
-
-static void fail(rg_call *c, const rg_refusal *e, rg_buf *out)
-{
-    rg_event_open(out, "error");
-    rg_refusal_write(out, c->x, e);
-    rg_event_close(out);
+    rg_typed_event_close(out, c);
+    rg_typed_event_open(out, c, "message_stop");
+    rg_typed_event_close(out, c);
 }
 
 static void whole(rg_call *c, rg_buf *out)
@@ -275,9 +268,7 @@ static const rg_shape shape = {
     .start = start,
     .delta = delta,
     .stop = stop,
-    .fail = fail,
     .whole = whole,
-    .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
 };
 
 void rg_api_messages(rg_server *s, rg_exchange *x)

@@ -14,20 +14,6 @@
 
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */
 
-/* Members of `options` become the body's own, unless it has them. */
-static bool hoist_options(json_t *body, rg_refusal *e)
-{
-    const json_t *options = json_object_get(body, "options");
-    bool ok = true;
-
-    if (options && !json_is_null(options) && !json_is_object(options))
-        return rg_refuse_field(e, "options", "'options' must be an object.");
-    if (json_is_object(options))
-        ok = json_object_update_missing(body, (json_t *)(uintptr_t)options) == 0;
-    json_object_del(body, "options");
-    return ok || rg_refuse_memory(e);
-}
-
 /* num_predict: below 1 is no limit (-1), or as much as the context holds (-2), which is the same here. */
 static void drop_no_limit(json_t *body)
 {
@@ -105,8 +91,6 @@ bool rg_ollama_adapt(rg_call *c, rg_refusal *e)
 
     if (c->server->models && rg_ollama_keeps(c->body, &keep_s))
         rg_models_keep(c->server, keep_s);
-    if (!hoist_options(c->body, e))
-        return false;
     drop_no_limit(c->body);
     if ((!stream || json_is_null(stream)) && json_object_set_new(c->body, "stream", json_true()) != 0)
         return rg_refuse_memory(e);
@@ -206,22 +190,9 @@ void rg_ollama_write_durations(rg_buf *b, const rg_call *c, bool generates)
     rg_out_int(b, "eval_duration", nanoseconds(t.predicted_s));
 }
 
-void rg_ollama_open_line(rg_buf *b, const rg_call *c)
+void rg_ollama_open(rg_buf *b, const rg_call *c)
 {
     rg_out_open(b, NULL, '{');
     rg_ollama_write_name(b, "model", rg_call_model(c));
     rg_ollama_write_time(b, "created_at", rg_wall_s());
-}
-
-void rg_ollama_close_line(rg_buf *b)
-{
-    rg_out_close(b, '}');
-    if (b->n)
-        rg_buf_str(b, "\n");
-}
-
-void rg_ollama_fail(rg_call *c, const rg_refusal *e, rg_buf *out)
-{
-    rg_refusal_write(out, c->x, e);
-    rg_buf_str(out, "\n");
 }

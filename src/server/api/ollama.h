@@ -11,10 +11,8 @@
 /* The version of Ollama's API that is spoken: clients ask for it before they use what is newer. */
 #define RG_OLLAMA_VERSION "0.12.11"
 
-#define RG_OLLAMA_LINES "application/x-ndjson"
-
-/* Bring c->body into the names of fields.def: the members of `options` stand at the top, limits below 1 are none, an
- * answer streams unless `stream` says that it does not, and messages are those of chat completions. */
+/* Bring c->body into the names of fields.def: limits below 1 are none, an answer streams unless `stream` says that it
+ * does not, and messages are those of chat completions. */
 bool rg_ollama_adapt(rg_call *c, rg_refusal *e);
 
 /* `think`: true, false, or how much: "low", "medium", "high".  Sets the chat template's variables in the body. */
@@ -34,11 +32,7 @@ void rg_ollama_write_time(rg_buf *b, const char *key, int64_t s);
 /* How long it took, in nanoseconds, and how many tokens it was. */
 void rg_ollama_write_durations(rg_buf *b, const rg_call *c, bool generates);
 
-/* model, created_at: the beginning of every line. */
-void rg_ollama_open_line(rg_buf *b, const rg_call *c);
-void rg_ollama_close_line(rg_buf *b);
-
-/* The shapes' fail: a last line with the error. */
-void rg_ollama_fail(rg_call *c, const rg_refusal *e, rg_buf *out);
+/* model, created_at: the beginning of every document of an answer, which the caller closes. */
+void rg_ollama_open(rg_buf *b, const rg_call *c);
 
 #endif

@@ -106,7 +106,7 @@ static void whole(rg_call *c, rg_buf *out)
 {
     rg_choice *ch = &c->choices[0];
 
-    rg_ollama_open_line(out, c);
+    rg_ollama_open(out, c);
     write_parts(out, c, ch);
     rg_out_bool(out, "done", true);
     rg_out_text(out, "done_reason", rg_finish_is_cut(ch) ? "length" : "stop");
@@ -118,8 +118,9 @@ static void whole(rg_call *c, rg_buf *out)
 
 static void stop(rg_call *c, rg_buf *out)
 {
+    rg_event_open(out, c->family, NULL);
     whole(c, out);
-    rg_buf_str(out, "\n");
+    rg_event_close(out, c->family);
 }
 
 static bool has_news(const rg_call *c, const rg_choice *ch)
@@ -136,10 +137,12 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 {
     if (!has_news(c, ch))
         return;
-    rg_ollama_open_line(out, c);
+    rg_event_open(out, c->family, NULL);
+    rg_ollama_open(out, c);
     write_parts(out, c, ch);
     rg_out_bool(out, "done", false);
-    rg_ollama_close_line(out);
+    rg_out_close(out, '}');
+    rg_event_close(out, c->family);
 }
 
 /* ---- loading and unloading --------------------------------------------------------------------------------------- */
@@ -156,7 +159,7 @@ static bool answer_empty(rg_call *c, const char *key, rg_refusal *e)
     if (!rg_check_model(c->server, name, e))
         return false;
     rg_buf_init(&out, 1 << 16);
-    rg_ollama_open_line(&out, c);
+    rg_ollama_open(&out, c);
     if (!strcmp(key, "message")) {
         rg_out_open(&out, key, '{');
         rg_out_text(&out, "role", "assistant");
@@ -169,9 +172,9 @@ static bool answer_empty(rg_call *c, const char *key, rg_refusal *e)
     rg_out_text(&out, "done_reason", rg_ollama_keeps(c->body, &keep_s) && keep_s == 0 ? "unload" : "load");
     rg_out_close(&out, '}');
     if (stream)
-        rg_buf_str(&out, "\n");
+        rg_event_close(&out, c->family);
     rg_note_answer(c->server, c->x, 200);
-    rg_exchange_reply(c->x, 200, stream ? RG_OLLAMA_LINES : "application/json", &out);
+    rg_exchange_reply(c->x, 200, stream ? c->family->stream_type : "application/json", &out);
     return false;
 }
 
@@ -198,13 +201,10 @@ static const rg_shape chat_shape = {
     .id_prefix = "chat-",
     .input = "messages",
     .is_chat = true,
-    .stream_type = RG_OLLAMA_LINES,
-    .ping = "",
     .adapt = adapt_chat,
     .read = read_chat,
     .delta = delta,
     .stop = stop,
-    .fail = rg_ollama_fail,
     .whole = whole,
 };
 
@@ -333,9 +333,8 @@ static bool read_generate(rg_call *c, rg_refusal *e)
 }
 
 #define GENERATE                                                                                                       \
-    .api = RG_API_COMPLETIONS | RG_API_OLLAMA, .id_prefix = "gen-", .input = "prompt", .stream_type = RG_OLLAMA_LINES, \
-    .ping = "", .adapt = adapt_generate, .read = read_generate, .delta = delta, .stop = stop, .fail = rg_ollama_fail,  \
-    .whole = whole, .keeps_ids = true
+    .api = RG_API_COMPLETIONS | RG_API_OLLAMA, .id_prefix = "gen-", .input = "prompt", .adapt = adapt_generate,        \
+    .read = read_generate, .delta = delta, .stop = stop, .whole = whole, .keeps_ids = true
 
 static const rg_shape text_shape = { GENERATE };
 static const rg_shape turn_shape = { GENERATE, .is_chat = true };

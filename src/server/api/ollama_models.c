@@ -309,7 +309,7 @@ void rg_api_ollama_pull(rg_server *s, rg_exchange *x)
         if (stream)
             rg_buf_str(&out, "\n");
         rg_note_answer(s, x, 200);
-        rg_exchange_reply(x, 200, stream ? RG_OLLAMA_LINES : "application/json", &out);
+        rg_exchange_reply(x, 200, stream ? rg_ollama.stream_type : "application/json", &out);
     } else {
         rg_reply_refusal(s, x, &e);
     }

@@ -219,7 +219,7 @@ static void write_success(rg_buf *b, const doc *d)
     if (d->fields & (C | H | R | M) && !(d->fields & O))
         write_content(b, "text/event-stream", NULL, "");
     if (d->fields & O || d->endpoint == rg_api_ollama_pull)
-        write_content(b, RG_OLLAMA_LINES, NULL, "");
+        write_content(b, rg_ollama.stream_type, NULL, "");
     rg_out_close(b, '}');
     rg_out_close(b, '}');
 }
@@ -227,11 +227,9 @@ static void write_success(rg_buf *b, const doc *d)
 /* Every status that refuses, with the error in the shape of the endpoint. */
 static void write_errors(rg_buf *b, const rg_route *r)
 {
-    const char *shape = r->flags & RG_ROUTE_OLLAMA      ? "#/components/schemas/OllamaError"
-                        : r->flags & RG_ROUTE_ANTHROPIC ? "#/components/schemas/AnthropicError"
-                                                        : "#/components/schemas/Error";
-    char status[16];
+    char status[16], shape[64];
 
+    snprintf(shape, sizeof shape, "#/components/schemas/%s", r->family->error_schema);
     for (int i = 0, is; (is = rg_error_status(i)) != 0; i++) {
         snprintf(status, sizeof status, "%d", is);
         rg_out_open(b, status, '{');

@@ -43,83 +43,16 @@ int rg_error_status(int i)
     return i < n ? status_words[i].status : i - n < (int)RG_LEN(others) ? others[i - n] : 0;
 }
 
-bool rg_exchange_is(const rg_exchange *x, unsigned flag)
-{
-    int route = rg_exchange_notes((rg_exchange *)(uintptr_t)x)->route;
-
-    return route >= 0 && rg_routes[route].flags & flag;
-}
-
-static bool is_anthropic(const rg_exchange *x)
-{
-    return rg_exchange_is(x, RG_ROUTE_ANTHROPIC);
-}
-
-/* As llama-server has it: the code is the status. */
-static void write_native(rg_buf *b, const rg_refusal *e, const char *type)
-{
-    const bool too_long = e->code && !strcmp(e->code, "context_length_exceeded");
-
-    rg_out_open(b, "error", '{');
-    rg_out_int(b, "code", e->status);
-    rg_out_text(b, "message", e->text);
-    rg_out_text(b, "type",
-                too_long           ? "exceed_context_size_error"
-                : e->status == 501 ? "not_supported_error"
-                : e->status == 503 ? "unavailable_error"
-                                   : type);
-    if (e->param[0])
-        rg_out_text(b, "param", e->param);
-    if (e->n_prompt) {
-        rg_out_int(b, "n_prompt_tokens", e->n_prompt);
-        rg_out_int(b, "n_ctx", e->n_ctx);
-    }
-    rg_out_close(b, '}');
-    rg_out_close(b, '}');
-}
-
-/* Ollama's endpoints, and whatever is asked for below their path. */
-static bool is_ollama(const rg_exchange *x)
-{
-    int route = rg_exchange_notes((rg_exchange *)(uintptr_t)x)->route;
-    const char *path = rg_exchange_path(x);
-
-    return route >= 0 ? rg_routes[route].flags & RG_ROUTE_OLLAMA : path && !strncmp(path, "/api/", 5);
-}
-
 void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e)
 {
-    const char *type = "server_error", *anthropic = "api_error";
+    const rg_family *f = rg_exchange_family(x);
+    const char *type = f->anthropic_types ? "api_error" : "server_error";
 
     for (size_t i = 0; i < RG_LEN(status_words); i++)
-        if (status_words[i].status == e->status) {
-            type = status_words[i].openai;
-            anthropic = status_words[i].anthropic;
-        }
+        if (status_words[i].status == e->status)
+            type = f->anthropic_types ? status_words[i].anthropic : status_words[i].openai;
     rg_out_open(b, NULL, '{');
-    if (is_ollama(x)) {
-        rg_out_text(b, "error", e->text);
-        rg_out_close(b, '}');
-        return;
-    }
-    if (rg_exchange_is(x, RG_ROUTE_NATIVE)) {
-        write_native(b, e, type);
-        return;
-    }
-    if (is_anthropic(x))
-        rg_out_text(b, "type", "error");
-    rg_out_open(b, "error", '{');
-    if (is_anthropic(x)) {
-        rg_out_text(b, "type", anthropic);
-        rg_out_text(b, "message", e->text);
-    } else {
-        rg_out_text(b, "message", e->text);
-        rg_out_text(b, "type", type);
-        rg_out_text(b, "param", e->param[0] ? e->param : NULL);
-        rg_out_text(b, "code", e->code);
-    }
-    rg_out_close(b, '}');
-    rg_out_text(b, "request_id", rg_exchange_id(x));
+    f->error(b, x, e, type);
     rg_out_close(b, '}');
 }
 

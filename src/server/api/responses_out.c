@@ -157,7 +157,7 @@ void rg_response_output(rg_buf *b, const rg_call *c, const char *key)
 
 static void open_event(rg_call *c, rg_buf *out, const char *type)
 {
-    rg_typed_event_open(out, type);
+    rg_typed_event_open(out, c, type);
     rg_out_int(out, "sequence_number", c->sequence++);
 }
 
@@ -165,7 +165,7 @@ void rg_response_event(rg_call *c, rg_buf *out, const char *type, bool done, con
 {
     open_event(c, out, type);
     rg_response_write(out, c, "response", done, e);
-    rg_typed_event_close(out);
+    rg_typed_event_close(out, c);
 }
 
 /* An event about the content of the open item. */
@@ -183,14 +183,14 @@ static void item_event(rg_call *c, rg_choice *ch, rg_buf *out, const rg_talk_par
     open_event(c, out, done ? "response.output_item.done" : "response.output_item.added");
     rg_out_int(out, "output_index", ch->n_items);
     write_item(out, c, ch, "item", p, ch->n_items, done);
-    rg_typed_event_close(out);
+    rg_typed_event_close(out, c);
 }
 
 static void content_event(rg_call *c, rg_choice *ch, rg_buf *out, const rg_talk_part *p, bool done)
 {
     open_item_event(c, ch, out, done ? "response.content_part.done" : "response.content_part.added", p);
     write_content(out, c, ch, "part", p, done);
-    rg_typed_event_close(out);
+    rg_typed_event_close(out, c);
 }
 
 static void open_part(rg_call *c, rg_choice *ch, rg_buf *out, const rg_talk_part *p)
@@ -212,7 +212,7 @@ static void close_text(rg_call *c, rg_choice *ch, rg_buf *out, const rg_talk_par
     rg_out_string(out, "text", text_of(ch, p), p->n);
     if (!reasoning)
         write_logprobs(out, c, ch, p, 0);
-    rg_typed_event_close(out);
+    rg_typed_event_close(out, c);
     content_event(c, ch, out, p, true);
 }
 
@@ -228,7 +228,7 @@ static void close_call(rg_call *c, rg_choice *ch, rg_buf *out, const rg_talk_par
     rg_tool_kind_write(out, k, rg_call_arguments(t), t->cut);
     if (k->says == RG_SAYS_JSON)
         rg_out_text(out, "name", name);
-    rg_typed_event_close(out);
+    rg_typed_event_close(out, c);
 }
 
 static void close_part(rg_call *c, rg_choice *ch, rg_buf *out, const rg_talk_part *p)
@@ -257,7 +257,7 @@ static void send_more(rg_call *c, rg_choice *ch, rg_buf *out, const rg_talk_part
     }
     if (p->kind != RG_PART_CALL)
         rg_write_noise(out, c);
-    rg_typed_event_close(out);
+    rg_typed_event_close(out, c);
     ch->sent_part = n;
 }
 

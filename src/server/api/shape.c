@@ -237,7 +237,7 @@ void rg_write_noise(rg_buf *b, rg_call *c)
 void rg_chunk_open(rg_buf *b, rg_call *c)
 {
     c->event_at = b->n;
-    rg_event_open(b, NULL);
+    rg_event_open(b, c->family, NULL);
     open_object(b, c, c->shape->chunk);
 }
 
@@ -260,7 +260,7 @@ static void close_chunk(rg_buf *b, rg_call *c)
         rg_out_null(b, "usage");
     rg_write_noise(b, c);
     rg_out_close(b, '}');
-    rg_event_close(b);
+    rg_event_close(b, c->family);
 }
 
 void rg_chunk_close(rg_buf *b, rg_call *c)
@@ -313,22 +313,22 @@ void rg_write_finish(rg_buf *b, const rg_call *c, const rg_choice *ch)
 void rg_chunks_stop(rg_call *c, rg_buf *out)
 {
     if (c->f.include_usage) {
-        rg_event_open(out, NULL);
+        rg_event_open(out, c->family, NULL);
         open_object(out, c, c->shape->chunk);
         rg_out_close(out, ']');
         rg_write_usage(out, c);
         write_timings(out, c);
         rg_out_close(out, '}');
-        rg_event_close(out);
+        rg_event_close(out, c->family);
     }
     rg_buf_str(out, "data: [DONE]\n\n");
 }
 
 void rg_chunks_fail(rg_call *c, const rg_refusal *e, rg_buf *out)
 {
-    rg_event_open(out, NULL);
+    rg_event_open(out, c->family, NULL);
     rg_refusal_write(out, c->x, e);
-    rg_event_close(out);
+    rg_event_close(out, c->family);
     rg_buf_str(out, "data: [DONE]\n\n");
 }
 
@@ -363,15 +363,15 @@ void rg_choices_whole(rg_call *c, rg_buf *out)
 
 /* ---- responses and messages: events that say their type twice ---------------------------------------------------- */
 
-void rg_typed_event_open(rg_buf *b, const char *type)
+void rg_typed_event_open(rg_buf *b, const rg_call *c, const char *type)
 {
-    rg_event_open(b, type);
+    rg_event_open(b, c->family, type);
     rg_out_open(b, NULL, '{');
     rg_out_text(b, "type", type);
 }
 
-void rg_typed_event_close(rg_buf *b)
+void rg_typed_event_close(rg_buf *b, const rg_call *c)
 {
     rg_out_close(b, '}');
-    rg_event_close(b);
+    rg_event_close(b, c->family);
 }
