@@ -109,7 +109,9 @@ static void see_key(void *arg, const char *key, rg_meta_type type, bool understo
         snprintf(p->key, sizeof p->key, "%s", end);
         p->irregular = p->key;
     }
-    size_t k = strlen(end), m = p->module ? strlen(p->module) : 0;
+    if (!p->module)
+        return;
+    size_t k = strlen(end), m = strlen(p->module);
     if (k <= m && !strcmp(p->module + m - k, end) && (k == m || p->module[m - k - 1] == '.'))
         p->found = rg_meta_float(p->f->ckpt, key, &p->value, NULL) == 1;
 }

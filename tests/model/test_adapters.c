@@ -418,6 +418,7 @@ static void what_is_not_lora_is_refused_by_name(void **state)
         { "\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa_niter_4\"",
           "init_lora_weights 'pissa_niter_4'" },
         { "\"down_proj\": 6", "\".*down_proj\": 6", "regular expressions" },
+        { "\"down_proj\": 6", "\"\": 6", "rank 6 where adapter_config.json says 4" }, /* of no module */
         { "\"r\": 4", "\"r\": 5", "rank 4 where adapter_config.json says 5" },
         { "\"down_proj\": 6", "\"down_proj\": 7", "rank 6 where adapter_config.json says 7" },
     };
