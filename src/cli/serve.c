@@ -172,7 +172,7 @@ static bool read_loras(serve_options *o, rg_error *err)
 }
 
 typedef struct opening_for {
-    rg_server *server;
+    rg_served *served;
     bool quiet;
 } opening_for;
 
@@ -180,12 +180,12 @@ static void tell_progress(void *arg, const char *what, double done)
 {
     const opening_for *o = arg;
 
-    rg_server_loading(o->server, what, done);
+    rg_served_loading(o->served, what, done);
     cli_progress(o->quiet ? arg : NULL, what, done);
 }
 
 /* What requests that do not say get: the flags', and the checkpoint's for what these leave out. */
-static bool set_sampling(const serve_options *o, rg_server *s, const rg_engine *engine, rg_error *err)
+static bool set_sampling(const serve_options *o, rg_served *s, const rg_engine *engine, rg_error *err)
 {
     const bool fixed_seed = o->sampling.seed;
     rg_info info = rg_engine_info(engine);
@@ -193,11 +193,11 @@ static bool set_sampling(const serve_options *o, rg_server *s, const rg_engine *
 
     if (!cli_sampling_finish(&own, &info.sampling, err))
         return false;
-    rg_server_sampling(s, &own.s, fixed_seed);
+    rg_served_sampling(s, &own.s, fixed_seed);
     return true;
 }
 
-static rg_engine *open_engine(serve_options *o, rg_server *s, const char *path, rg_error *err)
+static rg_engine *open_engine(serve_options *o, rg_served *s, const char *path, rg_error *err)
 {
     opening_for progress = { s, o->args.common.quiet };
     rg_options e = cli_engine_options(&o->engine, &o->args.common);
@@ -414,7 +414,7 @@ static bool serve(serve_options *o, const rg_library_model *found, rg_error *err
     choose_ranks(o, found);
     const bool may = cli_ranks_start(&o->args.common, err); /* before there are threads */
     rg_server *s = may ? rg_server_open(&o->s, err) : NULL; /* from here on it answers, if only that it is loading */
-    rg_engine *engine = s ? open_engine(o, s, path, err) : NULL;
+    rg_engine *engine = s ? open_engine(o, rg_server_first(s), path, err) : NULL;
     bool ok = engine && give_up_rights(o, path, err);
 
     if (ok) {
@@ -430,7 +430,7 @@ static bool serve(serve_options *o, const rg_library_model *found, rg_error *err
     return ok;
 }
 
-static rg_engine *open_listed(void *arg, const char *path, rg_server *s, rg_error *err)
+static rg_engine *open_listed(void *arg, const char *path, rg_served *s, rg_error *err)
 {
     return open_engine(arg, s, path, err);
 }

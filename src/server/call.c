@@ -24,7 +24,7 @@ enum {
 };
 
 /* An encoder generates nothing, nor does a model without a head. */
-static bool check_purpose(const rg_server *s, const rg_shape *shape, rg_refusal *e)
+static bool check_purpose(const rg_served *s, const rg_shape *shape, rg_refusal *e)
 {
     if (s->info.generates || shape->embeds)
         return true;
@@ -34,13 +34,13 @@ static bool check_purpose(const rg_server *s, const rg_shape *shape, rg_refusal 
                      s->info.n_labels == 1 ? " and scores pairs of texts (/v1/rerank, /v1/score)" : "");
 }
 
-rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_refusal *e)
+rg_call *rg_call_new(rg_served *s, rg_exchange *x, const rg_shape *shape, rg_refusal *e)
 {
     rg_call *c = rg_zalloc(sizeof *c);
 
     if (!c)
         return rg_refuse_memory(e), NULL;
-    c->server = s;
+    c->served = s;
     c->shape = shape;
     c->family = rg_exchange_family(x);
     c->x = x;
@@ -120,13 +120,13 @@ static int64_t tokens_asked(const rg_call *c)
 {
     return c->f.max_completion_tokens != RG_NOT_GIVEN ? c->f.max_completion_tokens
            : c->f.max_tokens != RG_NOT_GIVEN          ? c->f.max_tokens
-           : c->server->o.max_tokens                  ? c->server->o.max_tokens
+           : c->served->server->o.max_tokens          ? c->served->server->o.max_tokens
                                                       : INT32_MAX;
 }
 
 static bool check_prompt(const rg_call *c, const int32_t *ids, size_t n, rg_refusal *e)
 {
-    const rg_info *info = &c->server->info;
+    const rg_info *info = &c->served->info;
     const char *field = c->shape->input;
     bool answered = !c->shape->embeds && tokens_asked(c) > 0;
 
@@ -172,7 +172,7 @@ static bool wants_whole(const rg_call *c)
 bool rg_call_text_options(const rg_call *c, rg_text_options *o, rg_refusal *e)
 {
     const char *side = c->f.truncation_side ? c->f.truncation_side : c->f.truncation_direction;
-    const int32_t most = most_tokens(&c->server->info);
+    const int32_t most = most_tokens(&c->served->info);
     const int64_t asked = c->f.truncate_tokens;
 
     *o = (rg_text_options){ .flags = c->shape->scores   ? RG_ENCODE_PLAIN
@@ -196,17 +196,17 @@ bool rg_call_text_options(const rg_call *c, rg_text_options *o, rg_refusal *e)
 /* As the checkpoint says, or the client. */
 static bool add_text_to_embed(rg_call *c, const char *text, size_t n, rg_refusal *e)
 {
-    const int32_t most = c->server->info.max_embed_ids;
+    const int32_t most = c->served->info.max_embed_ids;
     rg_text_options o;
     rg_text_ids out;
     rg_error err = { 0 };
 
     if (!rg_call_text_options(c, &o, e))
         return false;
-    if (!rg_encode_to_embed(c->server->engine, text, n, &o, &out, &err)) {
+    if (!rg_encode_to_embed(c->served->engine, text, n, &o, &out, &err)) {
         if (err.code == RG_E_INPUT && c->f.prompt_name)
             return rg_refuse_field(e, "prompt_name", "'prompt_name' is not the name of a prompt of this model.");
-        return rg_refuse_engine(c->server, e, &err), false;
+        return rg_refuse_engine(c->served, e, &err), false;
     }
     if (wants_whole(c) && out.n > (size_t)most) {
         rg_ids_free(out.ids);
@@ -258,9 +258,9 @@ bool rg_call_add_text(rg_call *c, const char *text, size_t n, rg_refusal *e)
 
     if (c->shape->embeds && !c->shape->scores)
         return add_text_to_embed(c, text, n, e);
-    if (!rg_encode(c->server->engine, text, n, c->f.add_special ? RG_ENCODE_DEFAULT : RG_ENCODE_NO_SPECIAL, &ids,
+    if (!rg_encode(c->served->engine, text, n, c->f.add_special ? RG_ENCODE_DEFAULT : RG_ENCODE_NO_SPECIAL, &ids,
                    &n_ids, &err))
-        return rg_refuse_engine(c->server, e, &err), false;
+        return rg_refuse_engine(c->served, e, &err), false;
     if (!rg_call_add_ids(c, ids, n_ids, false, e))
         return false;
     if (c->f.echo) {
@@ -281,7 +281,7 @@ bool rg_call_cut_ids(const rg_call *c, int32_t *ids, size_t *n, rg_refusal *e)
     if (!rg_call_text_options(c, &o, e))
         return false;
     if (o.max_ids > 0)
-        *n = rg_cut_ids(c->server->engine, ids, *n, &o);
+        *n = rg_cut_ids(c->served->engine, ids, *n, &o);
     return true;
 }
 
@@ -298,7 +298,7 @@ static bool add_list(rg_call *c, const json_t *list, rg_refusal *e)
         return false;
     if (c->f.echo) {
         rg_prompt *p = &c->prompts[c->n_prompts - 1];
-        char *text = rg_decode(c->server->engine, p->ids, p->n, false, &p->n_text, NULL);
+        char *text = rg_decode(c->served->engine, p->ids, p->n, false, &p->n_text, NULL);
         p->text = text ? rg_strndup(text, p->n_text) : NULL;
         rg_text_free(text);
         return p->text || rg_refuse_memory(e);
@@ -332,7 +332,7 @@ bool rg_call_read_prompts(rg_call *c, rg_refusal *e)
 static bool force(const rg_call *c, const rg_conversation *talk, const json_t *tools, const char *name, bool may,
                   rg_constraint *to, rg_refusal *e)
 {
-    const rg_talk_use *use = &c->server->use;
+    const rg_talk_use *use = &c->served->use;
     rg_call_rules rules = { .talk = use->talk,
                             .form = use->form,
                             .tools = tools,
@@ -358,30 +358,30 @@ static bool has_grammars(const json_t *kinds)
     return false;
 }
 
-static const char *owner_of(const rg_server *s, rg_exchange *x)
+static const char *owner_of(const rg_served *s, rg_exchange *x)
 {
-    return rg_keys_owner(s->keys, rg_exchange_notes(x)->tenant);
+    return rg_keys_owner(s->server->keys, rg_exchange_notes(x)->tenant);
 }
 
 /* Ids that a prompt may have, so that there is room for an answer: as long as was asked for, up to a quarter of the
  * context. */
 static size_t room_for_prompt(const rg_call *c)
 {
-    int64_t all = c->server->info.max_seq_len, asked = tokens_asked(c);
+    int64_t all = c->served->info.max_seq_len, asked = tokens_asked(c);
 
     return (size_t)(all - (asked < all / 4 ? asked : all / 4 > 0 ? all / 4 : 1));
 }
 
 bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
 {
-    rg_conversation talk = { .server = c->server, .owner = owner_of(c->server, c->x), .id = c->id };
+    rg_conversation talk = { .served = c->served, .owner = owner_of(c->served, c->x), .id = c->id };
     rg_rendered r = { 0 };
     bool ok = read(c->body, &talk, e);
 
     if (ok && talk.may_cut)
-        ok = rg_render_cut(c->server, &talk, room_for_prompt(c), &r, e);
+        ok = rg_render_cut(c->served, &talk, room_for_prompt(c), &r, e);
     else if (ok)
-        ok = rg_render(c->server, &talk, c->f.generation_prompt, &r, e);
+        ok = rg_render(c->served, &talk, c->f.generation_prompt, &r, e);
 
     c->tools = json_incref(talk.tools);
     c->kinds = json_incref(talk.kinds);
@@ -409,11 +409,11 @@ bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
     return ok;
 }
 
-void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *read,
+void rg_reply_rendered(rg_served *s, rg_exchange *x, rg_conversation_reader *read,
                        void (*write)(rg_buf *out, const rg_rendered *r))
 {
     rg_refusal e = { 0 };
-    rg_conversation talk = { .server = s, .owner = owner_of(s, x) };
+    rg_conversation talk = { .served = s, .owner = owner_of(s, x) };
     rg_rendered r = { 0 };
     json_t *body = rg_read_object(x, &e);
     const bool generate = !json_is_false(json_object_get(body, "add_generation_prompt"));
@@ -451,12 +451,12 @@ static bool make_choices(rg_call *c, rg_refusal *e)
 {
     int64_t n = c->n_prompts * c->f.n, each;
 
-    if (n > c->server->o.max_choices && c->shape->embeds)
+    if (n > c->served->server->o.max_choices && c->shape->embeds)
         return rg_refuse_field(e, c->shape->input, "There are %lld inputs, and %d are the most of one request.",
-                               (long long)n, (int)c->server->o.max_choices);
-    if (n > c->server->o.max_choices)
+                               (long long)n, (int)c->served->server->o.max_choices);
+    if (n > c->served->server->o.max_choices)
         return rg_refuse_field(e, "n", "%lld answers were asked for, and %d are the most of one request.", (long long)n,
-                               (int)c->server->o.max_choices);
+                               (int)c->served->server->o.max_choices);
     if (c->f.best_of > c->f.n)
         n = c->n_prompts * c->f.best_of;
     each = 4 + (c->f.n_logprobs >= 0 ? 4 + 8 * (int64_t)c->f.n_logprobs : 0);
@@ -478,10 +478,10 @@ static bool make_choices(rg_call *c, rg_refusal *e)
         rg_buf_init(&ch->logprobs, MAX_CALL_TEXT);
         rg_buf_init(&ch->tops, MAX_CALL_TEXT);
         rg_buf_init(&ch->input, MAX_CALL_TEXT);
-        rg_answer_init(&ch->answer, c->server->use.talk, c->must ? c->must : c->tools, c->start_at, MAX_CALL_TEXT);
-        ch->answer.marked = c->calls.name && !rg_talk_is_bare(&c->server->use);
+        rg_answer_init(&ch->answer, c->served->use.talk, c->must ? c->must : c->tools, c->start_at, MAX_CALL_TEXT);
+        ch->answer.marked = c->calls.name && !rg_talk_is_bare(&c->served->use);
         ch->answer.calls_only = c->must || ch->answer.marked;
-        ch->answer.id_chars = c->server->info.call_id_chars;
+        ch->answer.id_chars = c->served->info.call_id_chars;
         ch->answer.n_earlier = c->n_earlier;
     }
     return true;
@@ -492,7 +492,7 @@ static bool read_timeout(rg_call *c, rg_refusal *e)
 {
     const char *given = rg_exchange_header(c->x, "X-Request-Timeout");
     char *end = NULL;
-    double most = c->server->o.request_timeout_s, v = given ? strtod(given, &end) : 0;
+    double most = c->served->server->o.request_timeout_s, v = given ? strtod(given, &end) : 0;
 
     if (given && (end == given || *end || !(v > 0) || v > 1e9))
         return rg_refuse_field(e, "X-Request-Timeout", "X-Request-Timeout must be a number of seconds above 0.");
@@ -505,7 +505,7 @@ static int32_t limit_tokens(const rg_call *c)
     int64_t n = tokens_asked(c), room = 1;
 
     for (int32_t i = 0; i < c->n_prompts && !c->shape->embeds; i++) {
-        int64_t left = c->server->info.max_seq_len - (int64_t)c->prompts[i].n;
+        int64_t left = c->served->info.max_seq_len - (int64_t)c->prompts[i].n;
         room = left > room ? left : room;
     }
     return (int32_t)(n < room ? n : room);
@@ -515,7 +515,7 @@ static int32_t limit_tokens(const rg_call *c)
 static bool check_ids(const rg_call *c, rg_refusal *e)
 {
     const rg_fields *f = &c->f;
-    int32_t n = c->server->info.vocab_size;
+    int32_t n = c->served->info.vocab_size;
 
     for (int32_t i = 0; i < f->n_stop_ids; i++)
         if (f->stop_ids[i] >= n)
@@ -533,7 +533,7 @@ static bool refuse_grammar(rg_call *c, const rg_grammar_source *calls, const rg_
     rg_error why = { 0 };
 
     if (c->calls.name) { /* is it the tools' schemas? */
-        rg_grammar *alone = rg_grammar_new(c->server->engine, calls, &why);
+        rg_grammar *alone = rg_grammar_new(c->served->engine, calls, &why);
         rg_grammar_close(alone);
         if (!alone && why.code != RG_E_MEMORY)
             return rg_refuse_field(e, "tools", "'tools': %s.", why.text);
@@ -546,7 +546,7 @@ static bool refuse_grammar(rg_call *c, const rg_grammar_source *calls, const rg_
 static bool compile(rg_call *c, rg_refusal *e)
 {
     const rg_constraint *k = &c->f.constraint;
-    const rg_talk_use *use = &c->server->use;
+    const rg_talk_use *use = &c->served->use;
     bool chat = c->shape->is_chat;
     rg_constraint led = { 0 };
     rg_grammar_source calls = { .kind = c->calls.kind, .text = c->calls.text, .n = c->calls.n, .show_marks = chat };
@@ -562,7 +562,7 @@ static bool compile(rg_call *c, rg_refusal *e)
                                  .open_objects = k->open_objects,
                                  .other = c->calls.name ? &calls : NULL,
                                  .show_marks = chat };
-    c->grammar = rg_grammar_new(c->server->engine, &source, &err);
+    c->grammar = rg_grammar_new(c->served->engine, &source, &err);
     rg_constraint_fini(&led);
     if (!c->grammar && c->bound_by_inputs && (err.code == RG_E_UNSUPPORTED || err.code == RG_E_LIMIT)) {
         rg_exchange_set(c->x, "X-Ridge-Warning", "a custom tool's grammar is told to the model and not enforced");
@@ -604,7 +604,7 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .n_predicted = (int32_t)c->hints.n_predicted,
                     .adapter = c->adapter,
                     .tenant = rg_name_tenant(note->tenant, tenant),
-                    .tenant_weight = rg_keys_weight(c->server->keys, note->tenant),
+                    .tenant_weight = rg_keys_weight(c->served->server->keys, note->tenant),
                     .cache_salt = c->f.cache_salt,
                     .uncached = !c->f.cache_prompt || c->f.skip_prefix,
                     .prompt_logprobs = c->f.n_prompt_tops >= 0,
@@ -619,7 +619,7 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
 
     if (c->f.seed == RG_NOT_GIVEN)
         p.sampling.seed += (uint64_t)i; /* the same prompt twice is answered twice */
-    return rg_submit(c->server->engine, &p, err);
+    return rg_submit(c->served->engine, &p, err);
 }
 
 bool rg_call_submit(rg_call *c, rg_refusal *e)
@@ -632,7 +632,7 @@ bool rg_call_submit(rg_call *c, rg_refusal *e)
         if (!r && err.code == RG_E_BUSY && c->n_submitted)
             return true; /* its turn comes */
         if (!r)
-            return rg_refuse_engine(c->server, e, &err), false;
+            return rg_refuse_engine(c->served, e, &err), false;
         c->requests[c->n_submitted++] = r;
     }
     return true;
@@ -673,17 +673,17 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
 
     c->max_tokens = limit_tokens(c);
     c->keeps_ids = c->shape->keeps_ids || c->f.return_token_ids;
-    c->sampling = rg_fields_sampling(&c->f, &c->server->info.sampling);
+    c->sampling = rg_fields_sampling(&c->f, &c->served->info.sampling);
     if (note->background && c->f.seed == RG_NOT_GIVEN)
         c->sampling.seed = note->seed;
-    else if (c->server->fixed_seed && c->f.seed == RG_NOT_GIVEN)
-        c->sampling.seed = c->server->sampling.seed;
+    else if (c->served->fixed_seed && c->f.seed == RG_NOT_GIVEN)
+        c->sampling.seed = c->served->sampling.seed;
     if (!read_timeout(c, e) || !rg_thinking_read(c, e) || !rg_prediction_read(c, e) || !rg_scorer_find(c, e) ||
         !check_ids(c, e) || !make_choices(c, e) || !compile(c, e) || lost_values(e) || !rg_call_submit(c, e))
         return false;
     name_prefix(c);
-    rg_observe(c->server->metrics, RG_H_N, (double)c->f.n, 1);
-    rg_observe(c->server->metrics, RG_H_MAX_TOKENS, (double)c->max_tokens, 1);
+    rg_observe(c->served->metrics, RG_H_N, (double)c->f.n, 1);
+    rg_observe(c->served->metrics, RG_H_MAX_TOKENS, (double)c->max_tokens, 1);
     if (c->f.stream) {
         if (c->shape->start)
             c->shape->start(c, &c->out);
@@ -694,11 +694,11 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
         rg_buf_reset(&c->out);
         c->written_ns = rg_now_ns();
     }
-    rg_pump_take(c->server, c);
+    rg_pump_take(c->served, c);
     return true;
 }
 
-void rg_call_answer(rg_server *s, rg_exchange *x, const rg_shape *shape)
+void rg_call_answer(rg_served *s, rg_exchange *x, const rg_shape *shape)
 {
     rg_refusal e = { 0 };
     rg_call *c = rg_call_new(s, x, shape, &e);

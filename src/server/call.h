@@ -101,7 +101,7 @@ typedef struct rg_shape {
 } rg_shape;
 
 struct rg_call {
-    rg_server *server;
+    rg_served *served;
     rg_exchange *x;
     const rg_shape *shape;
     const rg_family *family;
@@ -134,7 +134,7 @@ struct rg_call {
     double deadline_s;
     int32_t max_tokens;
     rg_hints hints;
-    rg_server *scorer_server; /* the model that values answers, held; NULL: none does */
+    rg_served *scorer_served; /* the model that values answers, held; NULL: none does */
     rg_scorer scorer;         /*   as the engine is told */
     int64_t n_dropped_tokens; /* of answers that were drawn and lost a vote */
     bool keeps_ids;           /* the ids of its answers are kept: the shape wants them, or the client */
@@ -149,10 +149,10 @@ struct rg_call {
 };
 
 /* All of an endpoint that generates: read the request, start it, or refuse it. */
-void rg_call_answer(rg_server *s, rg_exchange *x, const rg_shape *shape);
+void rg_call_answer(rg_served *s, rg_exchange *x, const rg_shape *shape);
 
 /* The body is read and its fields checked.  NULL and *e. */
-rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_refusal *e);
+rg_call *rg_call_new(rg_served *s, rg_exchange *x, const rg_shape *shape, rg_refusal *e);
 void rg_call_free(rg_call *c); /* NULL is fine; cancels what runs */
 
 /* A prompt more; ids from the engine (or ours: from rg_alloc) are taken, freed on failure too. */
@@ -169,7 +169,7 @@ bool rg_call_read_prompts(rg_call *c, rg_refusal *e);
 bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e);
 
 /* For endpoints that only show the prompt of a body's conversation: an object, its members written by `write`. */
-void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *read,
+void rg_reply_rendered(rg_served *s, rg_exchange *x, rg_conversation_reader *read,
                        void (*write)(rg_buf *out, const rg_rendered *r));
 
 /* Submit and hand over.  On success c is the pump's; on failure still the caller's. */

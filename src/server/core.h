@@ -1,6 +1,6 @@
 /* core.h -- what the parts of the server share: the server itself, the endpoints' table, and how to refuse a client.
  *
- * Locks: the server's guards its list of calls and nothing else. */
+ * rg_server is what all models share, rg_served is one of them. */
 #ifndef RG_SERVER_CORE_H
 #define RG_SERVER_CORE_H
 
@@ -36,31 +36,27 @@ typedef struct rg_fim {
     bool suffix_first;
 } rg_fim;
 
-struct rg_server {
-    rg_server_options o; /* texts owned */
-    rg_http *http;
-    rg_keys *keys;
+/* One model that is served: its engine, what is known of it, its calls and its figures. */
+struct rg_served {
+    rg_server *server;
+    const char *name; /* by which clients know it; owned */
     rg_metrics *metrics;
-    rg_kept_texts *kept;                       /* responses and conversations */
-    rg_background *background, own_background; /* of all models */
-    rg_steps *steps;                           /* the latest steps and answers */
-    rg_batches *batches;                       /* NULL: no files and batches */
-    int64_t started_s;
+    rg_steps *steps;             /* the latest steps and answers */
     _Atomic(rg_engine *) engine; /* NULL: not yet */
-    rg_info info;                /* set before engine */
-    rg_sampling sampling;        /* where a request does not say, if sampling_given; set before engine */
+    rg_info info;                /* set before engine, as all up to forecast_at */
+    rg_sampling sampling;        /* where a request does not say, if sampling_given */
     bool sampling_given, fixed_seed;
-    rg_card card;    /* likewise */
-    rg_fim fim;      /* likewise */
-    rg_talk_use use; /* how the model marks reasoning and calls; set before engine */
+    rg_card card;
+    rg_fim fim;
+    rg_talk_use use; /* how the model marks reasoning and calls */
     struct {
         int32_t batch;
         rg_forecast f;
-    } forecast[RG_MAX_FORECASTS]; /* of steps after forecast_at positions; set before engine */
+    } forecast[RG_MAX_FORECASTS]; /* of steps after forecast_at positions */
     int n_forecasts;
     int32_t forecast_at;
     atomic_int state;              /* rg_server_state */
-    _Atomic(const char *) loading; /* what rg_server_loading was told; NULL: nothing yet */
+    _Atomic(const char *) loading; /* what rg_served_loading was told; NULL: nothing yet */
     atomic_int loaded;             /* of that, parts of 1,000 */
     atomic_int n_in_flight;
     atomic_bool aborting, closing;
@@ -70,12 +66,24 @@ struct rg_server {
     _Atomic uint64_t turned_ns; /* when the pump last went round */
     pthread_t pump;
     bool pump_runs;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* of the calls that are handed over, and nothing else */
     pthread_cond_t news;
     bool news_made;
-    rg_call *fresh;                     /* handed over, not yet with the pump */
-    _Atomic(struct rg_models *) models; /* all models, this one too, if it opens several by itself; */
-    struct rg_model_slot *slot;         /*   what it is there; both NULL: the engine is given */
+    rg_call *fresh;             /* handed over, not yet with the pump */
+    struct rg_model_slot *slot; /* of several models (models.c); NULL: its engine is given */
+};
+
+/* What all models share. */
+struct rg_server {
+    rg_server_options o; /* texts owned */
+    rg_http *http;
+    rg_keys *keys;
+    rg_kept_texts *kept; /* responses and conversations */
+    rg_background background;
+    rg_batches *batches; /* NULL: no files and batches */
+    int64_t started_s;
+    rg_served *first;                   /* the only model, or the one that answers who names none */
+    _Atomic(struct rg_models *) models; /* all of them, if it opens several by itself; NULL: first is all */
 };
 
 /* ---- endpoints ---- */
@@ -88,7 +96,7 @@ typedef enum rg_route_flags {
     RG_ROUTE_LIST = 16,  /* of all models, open or not */
 } rg_route_flags;
 
-typedef void rg_endpoint(rg_server *s, rg_exchange *x);
+typedef void rg_endpoint(rg_served *s, rg_exchange *x);
 
 #define ROUTE(method, path, name, family, flags) rg_endpoint rg_api_##name;
 #include "server/api/routes.def"
@@ -108,21 +116,24 @@ extern const int rg_n_routes;
 void rg_server_answer(rg_server *s, rg_exchange *x);
 /* Its endpoint answers from this model.  Values that find no memory meanwhile (rg_json_lost) make every answer and
  * refusal a 503, so that endpoints need not look at each value. */
-void rg_endpoint_answer(rg_server *s, rg_exchange *x);
+void rg_endpoint_answer(rg_served *s, rg_exchange *x);
 
 /* True if work may begin: it is ready, or opens models when they are asked for. */
 bool rg_server_takes_work(const rg_server *s);
 /* Requests that wait for their engines. */
 int64_t rg_server_n_waiting(rg_server *s);
 
-/* ---- for models.c ---- */
+/* ---- models (served.c) ---- */
 
-/* A server for one model more, which shares what `first` has, and is not ready. */
-rg_server *rg_server_beside(rg_server *first, const char *name, rg_error *err);
-void rg_server_end_beside(rg_server *s);
-/* rg_server_ready with a pump, and its end: the engine, which answers nothing, is closed. */
-bool rg_server_ready_to_answer(rg_server *s, rg_engine *engine, rg_error *err);
-void rg_server_unready(rg_server *s);
+/* A model of the server, without an engine. */
+rg_served *rg_served_new(rg_server *server, const char *name, rg_error *err);
+void rg_served_free(rg_served *s); /* NULL is fine */
+void rg_served_drop(rg_served *s); /* calls that were handed over while its pump was stopping */
+/* Answer from this engine. */
+void rg_served_ready(rg_served *s, rg_engine *engine);
+/* The same with a pump, and its end: the engine, which answers nothing, is closed. */
+bool rg_served_open(rg_served *s, rg_engine *engine, rg_error *err);
+void rg_served_close(rg_served *s);
 
 /* ---- answering ---- */
 
@@ -130,29 +141,29 @@ enum { RG_TENANT = 24 };
 /* The engine's name for the holder of this key, in to[RG_TENANT]; NULL: no key. */
 const char *rg_name_tenant(int tenant, char *to);
 
-void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e);
+void rg_reply_refusal(rg_served *s, rg_exchange *x, const rg_refusal *e);
 /* The i-th status with which requests may be refused; 0: there are not so many. */
 int rg_error_status(int i);
 /* The document that e is in the family of the exchange's endpoint. */
 void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e);
-void rg_reply_json(rg_server *s, rg_exchange *x, rg_buf *body);
-void rg_reply_text(rg_server *s, rg_exchange *x, int status, const char *type, const char *text);
+void rg_reply_json(rg_served *s, rg_exchange *x, rg_buf *body);
+void rg_reply_text(rg_served *s, rg_exchange *x, int status, const char *type, const char *text);
 /* Count and log an exchange that has been answered. */
-void rg_note_answer(rg_server *s, rg_exchange *x, int status);
+void rg_note_answer(rg_served *s, rg_exchange *x, int status);
 
 /* The body as an object; NULL and *e.  Its text is dropped. */
 json_t *rg_read_object(rg_exchange *x, rg_refusal *e);
 /* Make *e of what the engine refused, without what a client must not learn. */
-void rg_refuse_engine(rg_server *s, rg_refusal *e, const rg_error *err);
+void rg_refuse_engine(rg_served *s, rg_refusal *e, const rg_error *err);
 /* This is a name of the model, or of one of its adapters. */
-bool rg_is_model(const rg_server *s, const char *name);
+bool rg_is_model(const rg_served *s, const char *name);
 /* The model that a request names can answer it: a model that is alone answers under any name, unless names are
  * strict. */
-bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e);
+bool rg_check_model(const rg_served *s, const char *name, rg_refusal *e);
 /* False and *e, which tells the models that there are, as many as the message has room for. */
-bool rg_refuse_model(const rg_server *s, rg_refusal *e);
+bool rg_refuse_model(const rg_served *s, rg_refusal *e);
 /* The adapter of this name, as the engine calls it; NULL: none is called so. */
-const char *rg_find_adapter(const rg_server *s, const char *name);
+const char *rg_find_adapter(const rg_served *s, const char *name);
 
 /* A conversation as the model sees it. */
 typedef struct rg_rendered {
@@ -166,18 +177,18 @@ typedef struct rg_rendered {
 
 /* generation_prompt: open a message for the answer, unless the last one is continued.  On failure *e, and nothing to
  * free. */
-bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e);
+bool rg_render(rg_served *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e);
 /* The same without as many of its oldest turns as it takes for `most` ids, and a warning if that is any.  The last turn
  * stays, and it may be too long. */
-bool rg_render_cut(rg_server *s, rg_conversation *talk, size_t most, rg_rendered *r, rg_refusal *e);
+bool rg_render_cut(rg_served *s, rg_conversation *talk, size_t most, rg_rendered *r, rg_refusal *e);
 void rg_rendered_fini(rg_rendered *r);
 /* Say in headers of the answer what the client should know of the prompt. */
 void rg_warn_of(rg_exchange *x, const rg_conversation *talk, const rg_rendered *r);
 
 /* ---- the pump (pump.c) ---- */
 
-bool rg_pump_start(rg_server *s, rg_error *err);
-void rg_pump_stop(rg_server *s);
-void rg_pump_take(rg_server *s, rg_call *c); /* from now on the pump's, which frees it */
+bool rg_pump_start(rg_served *s, rg_error *err);
+void rg_pump_stop(rg_served *s);
+void rg_pump_take(rg_served *s, rg_call *c); /* from now on the pump's, which frees it */
 
 #endif

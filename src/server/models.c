@@ -40,7 +40,8 @@ struct rg_model_slot {
 
 struct rg_models {
     rg_server_models o;
-    rg_server **all; /* [n], the first is the one that listens */
+    rg_server *server;
+    rg_served **all; /* [n], the first is server->first */
     int n, room;
     pthread_mutex_t lock;
     pthread_cond_t news; /* somebody waits, or a model has nothing to do */
@@ -49,21 +50,20 @@ struct rg_models {
     uint64_t n_waiters; /* so far */
 };
 
-rg_models *rg_models_new(rg_server *first, const rg_server_models *o, rg_error *err)
+rg_models *rg_models_new(rg_server *server, const rg_server_models *o, rg_error *err)
 {
     rg_models *m = rg_zalloc(sizeof *m);
 
     if (!m)
         return rg_fail_memory(err, sizeof *m), NULL;
     m->o = *o;
+    m->server = server;
     pthread_mutex_init(&m->lock, NULL);
     m->news_made = rg_cond_init(&m->news);
     m->room = 1;
-    m->all = rg_array(1, sizeof(rg_server *));
-    if (m->all && m->news_made) {
-        m->all[0] = first;
+    m->all = rg_array(1, sizeof(rg_served *));
+    if (m->all && m->news_made)
         return m;
-    }
     rg_models_free(m);
     return rg_fail_memory(err, 0), NULL;
 }
@@ -74,10 +74,10 @@ static bool grow(rg_models *m, rg_error *err)
 
     if (m->n < m->room)
         return true;
-    rg_server **all = rg_array((size_t)room, sizeof(rg_server *));
+    rg_served **all = rg_array((size_t)room, sizeof(rg_served *));
     if (!all)
-        return rg_fail_memory(err, (size_t)room * sizeof(rg_server *));
-    memcpy(all, m->all, (size_t)m->n * sizeof(rg_server *));
+        return rg_fail_memory(err, (size_t)room * sizeof(rg_served *));
+    memcpy(all, m->all, (size_t)m->n * sizeof(rg_served *));
     rg_free(m->all);
     m->all = all;
     m->room = room;
@@ -114,38 +114,38 @@ static void look_at_files(struct rg_model_slot *slot)
         slot->stored_bytes = 0; /* it will be refused when it is opened */
 }
 
-uint64_t rg_models_stored(const rg_server *s, int64_t *modified_s)
+uint64_t rg_models_stored(const rg_served *s, int64_t *modified_s)
 {
     *modified_s = s->slot->modified_s;
     return s->slot->stored_bytes;
 }
 
-const rg_model_facts *rg_models_facts(const rg_server *s)
+const rg_model_facts *rg_models_facts(const rg_served *s)
 {
     return s->slot->known ? &s->slot->facts : NULL;
 }
 
-int64_t rg_models_expire_s(rg_server *s)
+int64_t rg_models_expire_s(rg_served *s)
 {
     int64_t at = 0;
 
-    pthread_mutex_lock(&s->models->lock);
+    pthread_mutex_lock(&s->server->models->lock);
     double left = s->slot->keep_s - rg_seconds(s->slot->used_ns, rg_now_ns());
     if (s->slot->keep_s >= 0)
         at = rg_wall_s() + (left > 0 ? (int64_t)left : 0);
-    pthread_mutex_unlock(&s->models->lock);
+    pthread_mutex_unlock(&s->server->models->lock);
     return at;
 }
 
 bool rg_models_add(rg_models *m, const char *name, const char *path, rg_error *err)
 {
     for (int i = 0; i < m->n; i++)
-        if (!strcmp(m->all[i]->o.model, name))
+        if (!strcmp(m->all[i]->name, name))
             return rg_fail(err, RG_E_USAGE, "two models are called '%.200s': %.500s and %.500s", name,
                            m->all[i]->slot->path, path);
     struct rg_model_slot *slot = rg_zalloc(sizeof *slot);
     char *copy = rg_strdup(path);
-    rg_server *s = m->n ? rg_server_beside(m->all[0], name, err) : m->all[0];
+    rg_served *s = m->n ? rg_served_new(m->server, name, err) : m->server->first;
 
     if (!slot || !copy || !s || !grow(m, err)) {
         rg_free(slot);
@@ -160,14 +160,14 @@ bool rg_models_add(rg_models *m, const char *name, const char *path, rg_error *e
     return true;
 }
 
-rg_server *rg_models_nth(rg_models *m, int i)
+rg_served *rg_models_nth(rg_models *m, int i)
 {
     return i < m->n ? m->all[i] : NULL;
 }
 
-rg_server *rg_models_find(rg_server *s, const char *name)
+rg_served *rg_models_find(rg_server *s, const char *name)
 {
-    rg_server *each;
+    rg_served *each;
 
     for (int i = 0; (each = rg_server_nth(s, i)); i++)
         if (rg_is_model(each, name) && (!i || strcmp(name, "default") != 0))
@@ -175,13 +175,13 @@ rg_server *rg_models_find(rg_server *s, const char *name)
     return NULL;
 }
 
-rg_server *rg_models_told(rg_server *s, rg_exchange *x, rg_refusal *e)
+rg_served *rg_models_told(rg_served *s, rg_exchange *x, rg_refusal *e)
 {
     const char *name = rg_exchange_query(x, "model");
 
-    if (!s->models || !name || !*name)
+    if (!s->server->models || !name || !*name)
         return rg_check_model(s, name, e) ? s : NULL;
-    rg_server *named = rg_models_find(s, name);
+    rg_served *named = rg_models_find(s->server, name);
     if (!named)
         rg_refuse_model(s, e);
     return named;
@@ -200,11 +200,11 @@ static bool name_asked(rg_exchange *x, char *to, size_t room)
     return query && snprintf(to, room, "%s", query) > 0;
 }
 
-static rg_server *find(rg_models *m, rg_exchange *x)
+static rg_served *find(rg_models *m, rg_exchange *x)
 {
     char name[512];
 
-    return name_asked(x, name, sizeof name) ? rg_models_find(m->all[0], name) : m->all[0];
+    return name_asked(x, name, sizeof name) ? rg_models_find(m->server, name) : m->all[0];
 }
 
 static void refuse_unknown(rg_models *m, rg_exchange *x)
@@ -235,9 +235,9 @@ static bool wait_for(rg_models *m, struct rg_model_slot *slot, rg_exchange *x)
 }
 
 /* used: an exchange was answered, so that the time until it is closed begins anew. */
-static void release(rg_server *s, bool used)
+static void release(rg_served *s, bool used)
 {
-    rg_models *m = s->models;
+    rg_models *m = s->server->models;
 
     pthread_mutex_lock(&m->lock);
     if (used)
@@ -249,7 +249,7 @@ static void release(rg_server *s, bool used)
 
 void rg_models_answer(rg_models *m, rg_exchange *x)
 {
-    rg_server *s = find(m, x);
+    rg_served *s = find(m, x);
     rg_refusal e = { 0 };
     bool waits = false, refused = false;
 
@@ -273,43 +273,43 @@ void rg_models_answer(rg_models *m, rg_exchange *x)
     }
 }
 
-rg_server *rg_server_nth(rg_server *s, int i)
+rg_served *rg_server_nth(rg_server *s, int i)
 {
-    return s->models ? rg_models_nth(s->models, i) : i ? NULL : s;
+    return s->models ? rg_models_nth(s->models, i) : i ? NULL : s->first;
 }
 
-bool rg_server_hold(rg_server *s)
+bool rg_served_hold(rg_served *s)
 {
     bool held;
 
-    if (!s->models)
+    if (!s->server->models)
         return atomic_load(&s->engine) != NULL;
-    pthread_mutex_lock(&s->models->lock);
+    pthread_mutex_lock(&s->server->models->lock);
     held = s->slot->is_open;
     s->slot->n_users += held;
-    pthread_mutex_unlock(&s->models->lock);
+    pthread_mutex_unlock(&s->server->models->lock);
     return held;
 }
 
-void rg_server_release(rg_server *s)
+void rg_served_release(rg_served *s)
 {
-    if (s->models)
+    if (s->server->models)
         release(s, false);
 }
 
-bool rg_models_is_wanted(rg_server *s)
+bool rg_models_is_wanted(rg_served *s)
 {
     bool is;
 
-    pthread_mutex_lock(&s->models->lock);
+    pthread_mutex_lock(&s->server->models->lock);
     is = s->slot->waiting;
-    pthread_mutex_unlock(&s->models->lock);
+    pthread_mutex_unlock(&s->server->models->lock);
     return is;
 }
 
-void rg_models_keep(rg_server *s, double seconds)
+void rg_models_keep(rg_served *s, double seconds)
 {
-    rg_models *m = s->models;
+    rg_models *m = s->server->models;
 
     pthread_mutex_lock(&m->lock);
     s->slot->keep_s = seconds;
@@ -330,26 +330,26 @@ int rg_models_in_flight(rg_models *m)
 
 /* ---- closing models ---------------------------------------------------------------------------------------------- */
 
-static bool is_idle(const rg_server *s)
+static bool is_idle(const rg_served *s)
 {
     return s->slot->is_open && !s->slot->n_users && !atomic_load(&s->n_in_flight);
 }
 
 /* Under the lock, which is let go meanwhile: an idle model is closed. */
-static void close_model(rg_models *m, rg_server *s)
+static void close_model(rg_models *m, rg_served *s)
 {
     s->slot->is_open = false;
     pthread_mutex_unlock(&m->lock);
-    rg_log(RG_LOG_INFO, "serve: closing '%s'", s->o.model);
-    rg_server_unready(s);
+    rg_log(RG_LOG_INFO, "serve: closing '%s'", s->name);
+    rg_served_close(s);
     pthread_mutex_lock(&m->lock);
     s->slot->leaves = false;
 }
 
 /* Models that were used longest ago go first. */
-static rg_server *oldest(const rg_models *m, bool idle)
+static rg_served *oldest(const rg_models *m, bool idle)
 {
-    rg_server *s = NULL;
+    rg_served *s = NULL;
 
     for (int i = 0; i < m->n; i++)
         if ((idle ? is_idle(m->all[i]) : m->all[i]->slot->is_open) &&
@@ -369,7 +369,7 @@ static void close_unused(rg_models *m)
     const uint64_t now = rg_now_ns();
 
     for (int i = 0; i < m->n; i++) {
-        rg_server *s = m->all[i];
+        rg_served *s = m->all[i];
 
         if (s->slot->is_open && !is_idle(s))
             s->slot->used_ns = now;
@@ -392,7 +392,7 @@ static rg_waiter *take_waiting(struct rg_model_slot *slot)
 }
 
 /* e NULL: they are answered. */
-static void answer_all(rg_server *s, rg_waiter *w, const rg_refusal *e)
+static void answer_all(rg_served *s, rg_waiter *w, const rg_refusal *e)
 {
     for (rg_waiter *next; w; w = next) {
         next = w->next;
@@ -417,7 +417,7 @@ static bool all_gone(const struct rg_model_slot *slot)
  * then takes nothing new.  False: none has any. */
 static bool make_room(rg_models *m, uint64_t since_ns)
 {
-    rg_server *idle = oldest(m, true), *busy = oldest(m, false);
+    rg_served *idle = oldest(m, true), *busy = oldest(m, false);
 
     if (idle) {
         close_model(m, idle);
@@ -433,7 +433,7 @@ static bool make_room(rg_models *m, uint64_t since_ns)
 }
 
 /* Under the lock, which is let go while the model is opened. */
-static void open_model(rg_models *m, rg_server *s)
+static void open_model(rg_models *m, rg_served *s)
 {
     const uint64_t since = rg_now_ns();
     rg_engine *engine = NULL;
@@ -444,7 +444,7 @@ static void open_model(rg_models *m, rg_server *s)
     while (!m->closing && !engine && !all_gone(s->slot)) {
         pthread_mutex_unlock(&m->lock);
         engine = m->o.open(m->o.arg, s->slot->path, s, &err);
-        if (engine && !rg_server_ready_to_answer(s, engine, &err)) {
+        if (engine && !rg_served_open(s, engine, &err)) {
             rg_close(engine);
             engine = NULL;
         }
@@ -459,9 +459,9 @@ static void open_model(rg_models *m, rg_server *s)
     pthread_mutex_unlock(&m->lock);
     rg_json_watch(); /* what was lost in vain of a model that is open now is no loss of those who wait */
     if (!engine) {
-        rg_log(RG_LOG_WARN, "serve: '%s' cannot be opened: %s", s->o.model, err.text);
+        rg_log(RG_LOG_WARN, "serve: '%s' cannot be opened: %s", s->name, err.text);
         rg_refuse(&e, err.code == RG_E_LIMIT ? 503 : 500, "model_not_loaded", "model",
-                  "The model '%.200s' cannot be loaded%s.", s->o.model,
+                  "The model '%.200s' cannot be loaded%s.", s->name,
                   err.code == RG_E_LIMIT ? ": there is too little memory for it" : "");
     }
     answer_all(s, w, engine ? NULL : &e);
@@ -470,9 +470,9 @@ static void open_model(rg_models *m, rg_server *s)
 }
 
 /* The model for which somebody has waited longest; NULL: nobody waits. */
-static rg_server *first_wanted(const rg_models *m)
+static rg_served *first_wanted(const rg_models *m)
 {
-    rg_server *first = NULL;
+    rg_served *first = NULL;
 
     for (int i = 0; i < m->n; i++)
         if (m->all[i]->slot->waiting && !m->all[i]->slot->is_open &&
@@ -487,7 +487,7 @@ static void *run(void *arg)
 
     pthread_mutex_lock(&m->lock);
     while (!m->closing) {
-        rg_server *s = first_wanted(m);
+        rg_served *s = first_wanted(m);
 
         if (s)
             open_model(m, s);
@@ -529,12 +529,12 @@ void rg_models_free(rg_models *m)
         return;
     for (int i = 0; i < m->n; i++) {
         if (m->all[i]->slot->is_open)
-            rg_server_unready(m->all[i]);
+            rg_served_close(m->all[i]);
         rg_free(m->all[i]->slot->path);
         rg_free(m->all[i]->slot);
         m->all[i]->slot = NULL;
         if (i)
-            rg_server_end_beside(m->all[i]);
+            rg_served_free(m->all[i]);
     }
     if (m->news_made)
         pthread_cond_destroy(&m->news);

@@ -195,7 +195,7 @@ void rg_origins_preflight(rg_server *s, rg_exchange *x)
         if (network && !strcasecmp(network, "true"))
             rg_exchange_set(x, "Access-Control-Allow-Private-Network", "true");
     }
-    rg_reply_text(s, x, 200, "", "");
+    rg_reply_text(s->first, x, 200, "", "");
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@ enum {
 static const double max_unseen_s = 0.25;
 
 typedef struct pump {
-    rg_server *s;
+    rg_served *s;
     rg_call *calls; /* with us */
     uint64_t seen;  /* steps, as rg_engine_wait counts */
     rg_stats last, window[WINDOW];
@@ -31,7 +31,7 @@ typedef struct pump {
     double still_s; /* seconds without the end of a step although there was work */
 } pump;
 
-void rg_pump_take(rg_server *s, rg_call *c)
+void rg_pump_take(rg_served *s, rg_call *c)
 {
     atomic_fetch_add(&s->n_in_flight, 1);
     pthread_mutex_lock(&s->lock);
@@ -210,7 +210,7 @@ static void watch(pump *p, const rg_stats *now, uint64_t now_ns)
 {
     double most = 10 * slow_step(p), passed = rg_seconds(p->watched_ns, now_ns);
 
-    most = most > p->s->o.watchdog_s ? most : p->s->o.watchdog_s;
+    most = most > p->s->server->o.watchdog_s ? most : p->s->server->o.watchdog_s;
     p->still_s += passed < max_unseen_s ? passed : max_unseen_s;
     p->watched_ns = now_ns;
     if (now->n_experts_asked != p->last.n_experts_asked || now->prefix_bytes_read != p->last.prefix_bytes_read)
@@ -218,7 +218,7 @@ static void watch(pump *p, const rg_stats *now, uint64_t now_ns)
         p->still_s = 0;
     if (!p->calls || !(now->n_running || now->n_waiting)) /* the very first step is not running before it has ended */
         p->still_s = 0;
-    if (p->s->o.watchdog_s > 0 && p->still_s > most && p->s->state != RG_FAULTED) {
+    if (p->s->server->o.watchdog_s > 0 && p->still_s > most && p->s->state != RG_FAULTED) {
         rg_log(RG_LOG_ERROR, "serve: no step has ended for %.0f s: the engine is taken to be lost", most);
         p->s->state = RG_FAULTED;
     }
@@ -240,7 +240,7 @@ static void look(pump *p, rg_engine *engine)
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 /* Nothing runs: sleep until a call is handed over, at most 0.2 s. */
-static void sleep_idle(rg_server *s)
+static void sleep_idle(rg_served *s)
 {
     pthread_mutex_lock(&s->lock);
     if (!s->fresh && !s->closing)
@@ -251,7 +251,7 @@ static void sleep_idle(rg_server *s)
 static void *run(void *arg)
 {
     pump *p = arg;
-    rg_server *s = p->s;
+    rg_served *s = p->s;
 
     p->watched_ns = rg_now_ns();
     while (!s->closing) {
@@ -276,7 +276,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-bool rg_pump_start(rg_server *s, rg_error *err)
+bool rg_pump_start(rg_served *s, rg_error *err)
 {
     pump *p = rg_zalloc(sizeof *p); /* the thread's from now on, which frees it */
 
@@ -291,7 +291,7 @@ bool rg_pump_start(rg_server *s, rg_error *err)
     return rg_fail(err, RG_E_IO, "cannot start the server's thread");
 }
 
-void rg_pump_stop(rg_server *s)
+void rg_pump_stop(rg_served *s)
 {
     pthread_mutex_lock(&s->lock);
     s->closing = true;

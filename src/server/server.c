@@ -10,9 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "server/batch/batches.h"
-#include "server/call.h"
 #include "server/core.h"
-#include "server/api/fim.h"
 #include "server/json.h"
 #include "server/models.h"
 #include "server/origins.h"
@@ -142,13 +140,14 @@ static bool check_state(rg_server *s, const rg_exchange_note *n, unsigned flags,
 {
     char tenant[RG_TENANT];
 
-    rg_server_state state = (rg_server_state)atomic_load(&s->state);
+    const rg_served *first = s->first;
+    rg_server_state state = (rg_server_state)atomic_load(&first->state);
 
     if (!(flags & (RG_ROUTE_WORK | RG_ROUTE_ENGINE)))
         return true;
     if (s->models && state != RG_DRAINING && state != RG_FAULTED)
-        return true;                       /* the body says which model it needs, and it may wait for that */
-    if (state == RG_LOADING || !s->engine) /* the server may end before it was ready */
+        return true;                           /* the body says which model it needs, and it may wait for that */
+    if (state == RG_LOADING || !first->engine) /* the server may end before it was ready */
         return unavailable(e, "loading", "The model is still being loaded.", 2);
     if (!(flags & RG_ROUTE_WORK))
         return true;
@@ -156,9 +155,9 @@ static bool check_state(rg_server *s, const rg_exchange_note *n, unsigned flags,
         return unavailable(e, "shutting_down", "The server is shutting down.", 5);
     if (state == RG_FAULTED)
         return unavailable(e, "engine_fault", "The engine has stopped answering.", 30);
-    if (!rg_engine_has_room(s->engine, rg_name_tenant(n->tenant, tenant))) {
+    if (!rg_engine_has_room(first->engine, rg_name_tenant(n->tenant, tenant))) {
         rg_error busy = { .code = RG_E_BUSY };
-        rg_refuse_engine(s, e, &busy);
+        rg_refuse_engine(s->first, e, &busy);
         return false;
     }
     return true;
@@ -200,18 +199,19 @@ static void head(void *arg, rg_exchange *x)
                       : rg_refuse(&e, 404, "not_found", NULL, "There is nothing at this path.");
     }
     if (!ok || !check_state(s, n, flags, &e))
-        rg_reply_refusal(s, x, &e);
+        rg_reply_refusal(s->first, x, &e);
 }
 
 static void handle(void *arg, rg_exchange *x)
 {
+    rg_server *s = arg;
     rg_refusal e = { 0 };
 
     rg_json_watch();
     if (!check_fault(x, &e)) /* of its body */
-        rg_reply_refusal(arg, x, &e);
+        rg_reply_refusal(s->first, x, &e);
     else
-        rg_server_answer(arg, x);
+        rg_server_answer(s, x);
 }
 
 void rg_server_answer(rg_server *s, rg_exchange *x)
@@ -221,10 +221,10 @@ void rg_server_answer(rg_server *s, rg_exchange *x)
     if (s->models && r->flags & (RG_ROUTE_WORK | RG_ROUTE_ENGINE) && !(r->flags & RG_ROUTE_LIST))
         rg_models_answer(s->models, x);
     else
-        rg_endpoint_answer(s, x);
+        rg_endpoint_answer(s->first, x);
 }
 
-void rg_endpoint_answer(rg_server *s, rg_exchange *x)
+void rg_endpoint_answer(rg_served *s, rg_exchange *x)
 {
     rg_json_watch();
     rg_routes[rg_exchange_notes(x)->route].answer(s, x);
@@ -289,11 +289,8 @@ bool rg_server_listen(rg_server *s, rg_error *err)
                           .head = head,
                           .handle = handle,
                           .arg = s };
-    rg_server *each;
 
     s->http = rg_http_open(&o, err);
-    for (int i = 1; s->http && (each = rg_server_nth(s, i)); i++)
-        each->http = s->http;
     return s->http != NULL;
 }
 
@@ -327,13 +324,10 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
         return rg_fail_memory(err, sizeof *s), NULL;
     s->o = *o;
     s->o.keys = NULL;
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->own_background.lock, NULL);
-    s->background = &s->own_background;
-    s->news_made = rg_cond_init(&s->news);
+    pthread_mutex_init(&s->background.lock, NULL);
     s->started_s = rg_wall_s();
-    bool copied = copy_text(&s->o.model, err);
-    copied = copy_text(&s->o.tls_cert, err) && copied;
+    s->o.model = NULL; /* it is the first model's name */
+    bool copied = copy_text(&s->o.tls_cert, err);
     copied = copy_text(&s->o.tls_key, err) && copied;
     copied = copy_texts(&s->o.aliases, &s->o.n_aliases, err) && copied;
     copied = copy_texts(&s->o.hosts, &s->o.n_hosts, err) && copied;
@@ -343,24 +337,19 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     copied = copy_text(&s->o.template_kwargs, err) && copied;
     copied = copy_text(&s->o.batch_dir, err) && copied;
     copied = copy_text(&s->o.store_dir, err) && copied;
-    if (!s->news_made) {
-        rg_fail_memory(err, 0);
-        goto fail;
-    }
     if (!copied || !check_tool_format(&s->o, err) || !check_kwargs(&s->o, err) || !rg_origins_valid(&s->o, err))
         goto fail;
     s->keys = rg_keys_new(o->keys, o->n_keys, err);
     if (s->keys)
         rg_keys_weigh(s->keys, o->key_weights);
-    s->metrics = s->keys ? rg_metrics_new(s->o.model, err) : NULL;
-    s->steps = s->metrics ? rg_steps_new(err) : NULL;
-    if (!s->steps || (s->o.batch_dir && !rg_batches_open(s, err)))
+    s->first = s->keys ? rg_served_new(s, o->model, err) : NULL;
+    if (!s->first || (s->o.batch_dir && !rg_batches_open(s, err)))
         goto fail;
     s->kept =
         rg_kept_open(&(rg_kept_options){ .dir = s->o.store_dir, .max_bytes = (size_t)64 << 20, .lasts_s = 3600 }, err);
     if (!s->kept)
         goto fail;
-    if ((!s->o.no_listener && !rg_server_listen(s, err)) || !rg_pump_start(s, err))
+    if ((!s->o.no_listener && !rg_server_listen(s, err)) || !rg_pump_start(s->first, err))
         goto fail;
     return s;
 
@@ -374,144 +363,40 @@ const char *rg_server_url(const rg_server *s)
     return rg_http_url(s->http);
 }
 
-/* Forecasts for the page. */
-static void make_forecasts(rg_server *s, const rg_engine *engine)
+rg_served *rg_server_first(rg_server *s)
 {
-    static const int32_t batches[RG_MAX_FORECASTS] = { 1, 4, 16, 64 };
-
-    s->n_forecasts = 0;
-    s->forecast_at = s->info.max_seq_len / 2 < 1024 ? s->info.max_seq_len / 2 : 1024;
-    for (int i = 0; i < RG_MAX_FORECASTS; i++) {
-        s->forecast[s->n_forecasts].batch = batches[i];
-        s->n_forecasts += rg_engine_forecast(engine, batches[i], s->forecast_at, &s->forecast[s->n_forecasts].f);
-    }
-}
-
-void rg_server_loading(rg_server *s, const char *step, double done)
-{
-    atomic_store(&s->loaded, (int)(done * 1000));
-    atomic_store(&s->loading, step);
-}
-
-void rg_server_sampling(rg_server *s, const rg_sampling *p, bool fixed_seed)
-{
-    s->sampling = *p;
-    s->sampling_given = true;
-    s->fixed_seed = fixed_seed;
+    return s->first;
 }
 
 void rg_server_ready(rg_server *s, rg_engine *engine)
 {
-    int loading = RG_LOADING;
-
-    s->info = rg_engine_info(engine);
-    if (s->sampling_given)
-        s->info.sampling = s->sampling;
-    s->card = rg_engine_card(engine);
-    rg_fim_learn(&s->fim, engine);
-    rg_talk_learn(&s->use, engine, s->o.tool_format);
-    make_forecasts(s, engine);
-    atomic_store(&s->engine, engine);
-    atomic_compare_exchange_strong(&s->state, &loading, RG_READY); /* the state may be draining already */
-    rg_gauge(s->metrics, RG_G_READY, 1);
-}
-
-/* ---- several models ---------------------------------------------------------------------------------------------- */
-
-rg_server *rg_server_beside(rg_server *first, const char *name, rg_error *err)
-{
-    rg_server *s = rg_zalloc(sizeof *s);
-
-    if (!s)
-        return rg_fail_memory(err, sizeof *s), NULL;
-    s->o = first->o;
-    s->o.n_aliases = 0;
-    s->o.model = rg_strdup(name);
-    s->keys = first->keys;
-    s->batches = first->batches;
-    s->kept = first->kept;
-    s->background = first->background;
-    s->started_s = first->started_s;
-    pthread_mutex_init(&s->lock, NULL);
-    s->news_made = rg_cond_init(&s->news);
-    s->metrics = s->o.model && s->news_made ? rg_metrics_new(s->o.model, err) : NULL;
-    s->steps = s->metrics ? rg_steps_new(err) : NULL;
-    if (s->steps)
-        return s;
-    rg_server_end_beside(s);
-    return rg_fail_memory(err, 0), NULL;
-}
-
-void rg_server_end_beside(rg_server *s)
-{
-    rg_steps_free(s->steps);
-    rg_metrics_free(s->metrics);
-    free_text(s->o.model);
-    if (s->news_made)
-        pthread_cond_destroy(&s->news);
-    pthread_mutex_destroy(&s->lock);
-    rg_free(s);
-}
-
-bool rg_server_ready_to_answer(rg_server *s, rg_engine *engine, rg_error *err)
-{
-    if (!s->pump_runs && !rg_pump_start(s, err))
-        return false;
-    rg_server_ready(s, engine);
-    return true;
-}
-
-/* A model that is closed does nothing, and keeps nothing in memory. */
-static void rest_gauges(rg_metrics *m)
-{
-    static const rg_gauge_id ids[] = { RG_G_READY, RG_G_RUNNING, RG_G_WAITING,  RG_G_WAITING_IDS, RG_G_STATE,
-                                       RG_G_LIVE,  RG_G_KV,      RG_G_TOKENS_S, RG_G_PREFILL_S,   RG_G_BATCH };
-
-    for (size_t i = 0; i < RG_LEN(ids); i++)
-        rg_gauge(m, ids[i], 0);
-}
-
-void rg_server_unready(rg_server *s)
-{
-    rg_engine *engine = atomic_load(&s->engine);
-    int ready = RG_READY;
-
-    rg_pump_stop(s);
-    s->closing = s->aborting = false;
-    atomic_compare_exchange_strong(&s->state, &ready, RG_LOADING);
-    rest_gauges(s->metrics);
-    atomic_store(&s->engine, NULL);
-    rg_close(engine);
-    rg_talk_forget(&s->use);
+    rg_served_ready(s->first, engine);
 }
 
 bool rg_server_serve_models(rg_server *s, const rg_server_models *o, const char *const *names, const char *const *paths,
                             int32_t n, rg_error *err)
 {
     const char *name = rg_strdup(names[0]);
-    rg_server *each;
     rg_models *m;
 
     if (!name)
         return rg_fail_memory(err, 0);
-    free_text(s->o.model);
-    s->o.model = name;
+    free_text(s->first->name);
+    s->first->name = name;
     m = rg_models_new(s, o, err);
     for (int32_t i = 0; i < n && m; i++)
         if (!rg_models_add(m, names[i], paths[i], err)) {
             rg_models_free(m);
             return false;
         }
-    for (int i = 1; m && (each = rg_models_nth(m, i)); i++)
-        atomic_store(&each->models, m);
     if (m)
-        atomic_store(&s->models, m); /* last: who sees it finds all of them */
+        atomic_store(&s->models, m);
     return m && rg_models_start(m, err);
 }
 
 void rg_server_drain(rg_server *s)
 {
-    rg_server *each;
+    rg_served *each;
 
     for (int i = 0; (each = rg_server_nth(s, i)); i++) {
         int was = atomic_load(&each->state);
@@ -524,32 +409,32 @@ void rg_server_drain(rg_server *s)
 
 int rg_server_in_flight(const rg_server *s)
 {
-    return s->models ? rg_models_in_flight(s->models) : s->n_in_flight;
+    return s->models ? rg_models_in_flight(s->models) : s->first->n_in_flight;
 }
 
 bool rg_server_takes_work(const rg_server *s)
 {
-    int state = atomic_load(&s->state);
+    int state = atomic_load(&s->first->state);
 
     return state == RG_READY || (s->models && state == RG_LOADING);
 }
 
 int64_t rg_server_n_waiting(rg_server *s)
 {
-    rg_server *each;
+    rg_served *each;
     int64_t n = 0;
 
     for (int i = 0; (each = rg_server_nth(s, i)); i++)
-        if (rg_server_hold(each)) {
+        if (rg_served_hold(each)) {
             n += rg_engine_stats(each->engine).n_waiting;
-            rg_server_release(each);
+            rg_served_release(each);
         }
     return n;
 }
 
 bool rg_server_faulted(const rg_server *s)
 {
-    const rg_server *each;
+    const rg_served *each;
     bool is = false;
 
     for (int i = 0; (each = rg_server_nth((rg_server *)(uintptr_t)s, i)); i++)
@@ -559,7 +444,7 @@ bool rg_server_faulted(const rg_server *s)
 
 void rg_server_abort(rg_server *s)
 {
-    rg_server *each;
+    rg_served *each;
 
     rg_server_drain(s);
     for (int i = 0; (each = rg_server_nth(s, i)); i++)
@@ -569,23 +454,14 @@ void rg_server_abort(rg_server *s)
 /* How long slow clients may take to read their last events. */
 static const double last_flush_s = 1;
 
-/* Handed over while the pump was stopping. */
-static void drop_fresh(rg_server *s)
-{
-    while (s->fresh) {
-        rg_call *c = s->fresh;
-        s->fresh = c->next;
-        rg_call_free(c);
-    }
-}
-
 void rg_server_close(rg_server *s)
 {
-    rg_server *each;
+    rg_served *each;
 
     if (!s)
         return;
-    s->state = RG_DRAINING;
+    if (s->first)
+        s->first->state = RG_DRAINING;
     rg_models_stop(s->models);
     for (int i = 0; (each = rg_server_nth(s, i)); i++)
         rg_pump_stop(each);
@@ -594,17 +470,12 @@ void rg_server_close(rg_server *s)
     rg_batches_stop(s->batches);
     rg_http_close(s->http);
     for (int i = 0; (each = rg_server_nth(s, i)); i++)
-        drop_fresh(each);
-    if (s->update_runs)
-        pthread_join(s->update, NULL);
+        rg_served_drop(each);
     rg_models_free(s->models);
     rg_batches_free(s->batches);
     rg_kept_close(s->kept);
     rg_keys_free(s->keys);
-    rg_talk_forget(&s->use);
-    rg_metrics_free(s->metrics);
-    rg_steps_free(s->steps);
-    free_text(s->o.model);
+    rg_served_free(s->first);
     free_text(s->o.tls_cert);
     free_text(s->o.tls_key);
     free_texts(s->o.aliases, s->o.n_aliases);
@@ -615,9 +486,6 @@ void rg_server_close(rg_server *s)
     free_text(s->o.template_kwargs);
     free_text(s->o.batch_dir);
     free_text(s->o.store_dir);
-    if (s->news_made)
-        pthread_cond_destroy(&s->news);
-    pthread_mutex_destroy(&s->lock);
-    pthread_mutex_destroy(&s->own_background.lock);
+    pthread_mutex_destroy(&s->background.lock);
     rg_free(s);
 }

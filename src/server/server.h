@@ -11,6 +11,7 @@
 #include "ridge.h"
 
 typedef struct rg_server rg_server;
+typedef struct rg_served rg_served; /* one of its models */
 
 typedef struct rg_server_options {
     const char *const *hosts; /* addresses or names to listen on, or unix:PATH; none: this machine alone */
@@ -65,11 +66,12 @@ bool rg_server_listen(rg_server *s, rg_error *err); /* once, if it was opened wi
 const char *rg_server_url(const rg_server *s);      /* valid until the close */
 
 /* Until there is an engine: what is being done to open it, a text that stays, and how much of it is done, 0 to 1. */
-void rg_server_loading(rg_server *s, const char *step, double done);
+void rg_served_loading(rg_served *s, const char *step, double done);
+rg_served *rg_server_first(rg_server *s); /* the model of a server that has one */
 
 /* How tokens are chosen where a request does not say; before rg_server_ready.  Texts and lists that it points to stay
  * as long as the server.  fixed_seed: requests without a seed have that of p, and none is drawn. */
-void rg_server_sampling(rg_server *s, const rg_sampling *p, bool fixed_seed);
+void rg_served_sampling(rg_served *s, const rg_sampling *p, bool fixed_seed);
 
 /* Answer from this engine, which outlives the server's close. */
 void rg_server_ready(rg_server *s, rg_engine *engine);
@@ -86,10 +88,10 @@ typedef struct rg_model_facts {
 
 /* Several models: how they are opened, and how long they stay. */
 typedef struct rg_server_models {
-    /* By a thread of the server, one at a time: open the model at this path, and tell rg_server_loading(s, ...) how far
-     * it is.  RG_E_LIMIT: there is too little memory; it may be asked again when another model was closed.  The engine
-     * is the server's, which closes it. */
-    rg_engine *(*open)(void *arg, const char *path, rg_server *s, rg_error *err);
+    /* By a thread of the server, one at a time: open the model at this path, and tell rg_served_loading(s, ...) how
+     * far it is.  RG_E_LIMIT: there is too little memory; it may be asked again when another model was closed.  The
+     * engine is the server's, which closes it. */
+    rg_engine *(*open)(void *arg, const char *path, rg_served *s, rg_error *err);
     /* Look into the files at this path, once, before the model is served.  False: they tell nothing.  NULL: none is
      * looked into. */
     bool (*look)(void *arg, const char *path, rg_model_facts *out);

@@ -21,7 +21,7 @@ static bool take_logprob(rg_call *c, rg_choice *ch, const rg_token *t)
 
 static void take_times(rg_call *c, rg_choice *ch, uint64_t now)
 {
-    rg_metrics *m = c->server->metrics;
+    rg_metrics *m = c->served->metrics;
 
     if (ch->last_ns)
         rg_observe(m, RG_H_ITL, rg_seconds(ch->last_ns, now), 1);
@@ -142,13 +142,13 @@ static void note_answer(const rg_call *c, const rg_totals *t, uint64_t end_ns)
                          .n_accepted = d.n_accepted };
 
     snprintf(a.id, sizeof a.id, "%s", rg_exchange_id(c->x));
-    rg_steps_answered(c->server->steps, &a, rg_engine_stats(c->server->engine).n_steps);
+    rg_steps_answered(c->served->steps, &a, rg_engine_stats(c->served->engine).n_steps);
 }
 
 /* Add the figures of a call that was answered to the metrics. */
 static void record(const rg_call *c, const char *reason)
 {
-    rg_metrics *m = c->server->metrics;
+    rg_metrics *m = c->served->metrics;
     rg_totals t = rg_call_totals(c);
     uint64_t now = rg_now_ns();
     double whole = rg_seconds(c->since_ns, now), first = rg_seconds(c->since_ns, c->first_ns);
@@ -206,7 +206,7 @@ static void tell_progress(rg_call *c)
  * is silent for a minute.  Nothing is added for a client that has not taken what was sent before. */
 static void break_silence(rg_call *c, uint64_t now)
 {
-    double most = c->server->o.ping_s;
+    double most = c->served->server->o.ping_s;
 
     if (most > 0 && !c->out.n && rg_seconds(c->written_ns, now) >= most && !rg_exchange_waiting(c->x))
         rg_buf_str(&c->out, c->family->ping);
@@ -223,15 +223,15 @@ void rg_call_abort(rg_call *c, const rg_refusal *e)
 {
     for (int32_t i = 0; i < c->n_submitted; i++)
         rg_cancel(c->requests[i]);
-    rg_count_finish(c->server->metrics, "error");
+    rg_count_finish(c->served->metrics, "error");
     rg_buf_reset(&c->out);
     if (c->f.stream) {
         (c->shape->fail ? c->shape->fail : fail)(c, e, &c->out);
         flush(c);
         rg_exchange_end(c->x);
-        rg_note_answer(c->server, c->x, 200);
+        rg_note_answer(c->served, c->x, 200);
     } else {
-        rg_reply_refusal(c->server, c->x, e);
+        rg_reply_refusal(c->served, c->x, e);
     }
 }
 
@@ -279,20 +279,20 @@ static bool finish(rg_call *c)
             return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
         flush(c);
         rg_exchange_end(c->x);
-        rg_note_answer(c->server, c->x, 200);
+        rg_note_answer(c->served, c->x, 200);
         return false;
     }
     c->shape->whole(c, &c->out);
     if (c->failed || c->out.failed || rg_json_lost())
         return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
-    rg_reply_json(c->server, c->x, &c->out);
+    rg_reply_json(c->served, c->x, &c->out);
     return false;
 }
 
 /* True: it has waited for its first step for longer than the queue timeout. */
 static bool waited_too_long(const rg_call *c, uint64_t now)
 {
-    double most = c->server->o.queue_timeout_s;
+    double most = c->served->server->o.queue_timeout_s;
 
     if (most <= 0 || c->first_ns || rg_seconds(c->since_ns, now) < most || rg_exchange_notes(c->x)->background)
         return false;
@@ -337,8 +337,8 @@ bool rg_call_turn(rg_call *c, uint64_t now)
     if (rg_exchange_gone(c->x)) {
         for (int32_t i = 0; i < c->n_submitted; i++)
             rg_cancel(c->requests[i]);
-        rg_count(c->server->metrics, RG_C_GONE, 1);
-        rg_count_finish(c->server->metrics, "abort");
+        rg_count(c->served->metrics, RG_C_GONE, 1);
+        rg_count_finish(c->served->metrics, "abort");
         return false;
     }
     rg_json_watch();
@@ -366,6 +366,6 @@ bool rg_call_turn(rg_call *c, uint64_t now)
         return false;
     if (waited_too_long(c, now))
         return abort_for(c, 503, "queue_timeout", "The request waited too long for its turn.",
-                         rg_engine_retry_after(c->server->engine));
+                         rg_engine_retry_after(c->served->engine));
     return true;
 }

@@ -247,7 +247,7 @@ static void loading_and_draining_say_so(void **state)
     assert_ok(t.s, err);
     t.port = test_port(t.s);
     assert_int_equal(test_web_status(t.port, "/readyz", NULL), 503); /* loading */
-    rg_server_loading(t.s, "packing weights", 0.25);
+    rg_served_loading(rg_server_first(t.s), "packing weights", 0.25);
     json_t *how_far = test_web_json(t.port, "/readyz", NULL, 503);
     assert_string_equal(json_string_value(json_object_get(how_far, "status")), "loading");
     assert_string_equal(json_string_value(json_object_get(how_far, "step")), "packing weights");

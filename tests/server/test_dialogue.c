@@ -364,15 +364,15 @@ static void check_cut_chat(int max_tokens)
 
 static void a_cut_call_is_a_call(void **state)
 {
-    rg_talk_use own = plain.s->use;
+    rg_talk_use own = plain.s->first->use;
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(forms); i++) {
-        rg_talk_learn_from(&plain.s->use, forms[i]);
+        rg_talk_learn_from(&plain.s->first->use, forms[i]);
         for (int n = 1; n < 60; n += 3)
             check_cut_chat(n);
     }
-    rg_talk_learn_from(&plain.s->use, forms[1]);
+    rg_talk_learn_from(&plain.s->first->use, forms[1]);
     json_t *v = ask(&plain, "/v1/messages", "{\"messages\":[" ASKS "],\"max_tokens\":60,\"tool_choice\":{\"type\":\"any\"},"
                     "\"tools\":[{\"name\":\"weather\",\"input_schema\":{\"type\":\"object\",\"properties\":{\"town\":{\"enum\":"
                     "[\"Oslo\"]},\"why\":{\"type\":\"string\",\"minLength\":400}},\"required\":[\"town\",\"why\"]}}]}");
@@ -387,7 +387,7 @@ static void a_cut_call_is_a_call(void **state)
     assert_string_equal(test_json_text(v, "output.0.type"), "function_call");
     assert_string_equal(test_json_text(v, "output.0.status"), "incomplete");
     json_decref(v);
-    plain.s->use = own;
+    plain.s->first->use = own;
 }
 
 /* ---- what clients send beside ------------------------------------------------------------------------------------ */

@@ -28,12 +28,12 @@ typedef struct world {
     size_t kv_bytes;
 } world;
 
-static rg_engine *open_one(void *arg, const char *path, rg_server *s, rg_error *err)
+static rg_engine *open_one(void *arg, const char *path, rg_served *s, rg_error *err)
 {
     world *w = arg;
     rg_options o = rg_options_default();
 
-    rg_server_loading(s, "opening", 0.5);
+    rg_served_loading(s, "opening", 0.5);
     atomic_fetch_add(&w->n_opened, 1);
     o.host = w->host;
     o.max_seqs = 8;
@@ -46,7 +46,7 @@ static bool look(void *arg, const char *path, rg_model_facts *out)
 {
     world *w = arg;
 
-    w->seen_early |= rg_server_takes_work(w->s) || rg_server_hold(w->s);
+    w->seen_early |= rg_server_takes_work(w->s) || rg_served_hold(w->s->first);
     *out = (rg_model_facts){ .family = "bert", .weight_type = "f32", .n_parameters = 12345, .context = 77,
                              .vocab_size = 99, .abilities = { "embedding", "rerank" }, .n_abilities = 2 };
     return strstr(path, "/bert") != NULL;
@@ -359,11 +359,11 @@ static void free_log(stuck_log *l)
 
 static bool is_held(world *w, int model)
 {
-    rg_server *s = rg_server_nth(w->s, model);
-    bool held = rg_server_hold(s);
+    rg_served *s = rg_server_nth(w->s, model);
+    bool held = rg_served_hold(s);
 
     if (held)
-        rg_server_release(s);
+        rg_served_release(s);
     return held;
 }
 

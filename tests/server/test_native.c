@@ -23,7 +23,7 @@ static int setup(void **state)
     t.s = rg_server_open(&o, &err);
     assert_ok(t.s, err);
     t.port = test_port(t.s);
-    rg_server_sampling(t.s, &p, true);
+    rg_served_sampling(rg_server_first(t.s), &p, true);
     rg_server_ready(t.s, t.engine);
     return 0;
 }

@@ -15,7 +15,7 @@ typedef struct world {
     int port;
 } world;
 
-static rg_engine *open_one(void *arg, const char *path, rg_server *s, rg_error *err)
+static rg_engine *open_one(void *arg, const char *path, rg_served *s, rg_error *err)
 {
     world *w = arg;
     rg_options o = rg_options_default();

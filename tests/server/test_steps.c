@@ -281,7 +281,7 @@ static void steps_before_the_model_is_there(void **state)
 
     (void)state;
     assert_ok(s, err);
-    rg_server_loading(s, "reading weights", 0.25);
+    rg_served_loading(rg_server_first(s), "reading weights", 0.25);
     json_t *v = get(test_port(s), NULL, "/steps", 200);
     assert_int_equal(json_array_size(test_json_at(v, "steps")), 0);
     json_decref(v);

@@ -145,7 +145,7 @@ static void ask(const test_server *t, int api, const char *more, const char *wan
     if (stream && strstr(want, "Oslo"))
         assert_true(n_arguments > 0);
     if (strcmp(show(&p, got), want) != 0)
-        fail_msg("%s%s (%s)\n  got  %s\n  want %s\n%s", paths[api], more, t->s->use.talk->name, got, want, r.body);
+        fail_msg("%s%s (%s)\n  got  %s\n  want %s\n%s", paths[api], more, t->s->first->use.talk->name, got, want, r.body);
     test_reply_free(&r);
 }
 
@@ -258,7 +258,7 @@ static void every_api_gives_the_same_parts(void **state)
             write_actor(a, bytes, 1);
             write_actor(a, bytes, prompt_of(NULL) - 1);
             serve(&t, bytes ? families[i].family : NULL);
-            assert_string_equal(t.s->use.talk->name, families[i].family);
+            assert_string_equal(t.s->first->use.talk->name, families[i].family);
             for (int api = 0; api < 3; api++) {
                 ask(&t, api, "", families[i].want);
                 ask(&t, api, ",\"stream\":true", families[i].want);

@@ -153,7 +153,7 @@ static int check_chat(const char *more, const char *only, int seed)
     if (!n)
         fail_msg("no call in %s", rg_json_dump(r, 0));
     if (!json_is_null(json_object_get(message, "content")))
-        fail_msg("%s: text beside calls: %s", t.s->use.talk->name, rg_json_dump(r, 0));
+        fail_msg("%s: text beside calls: %s", t.s->first->use.talk->name, rg_json_dump(r, 0));
     for (int i = 0; i < n - was_cut(choice); i++) {
         json_t *f = json_object_get(json_array_get(json_object_get(message, "tool_calls"), (size_t)i), "function");
         check_call(json_string_value(json_object_get(f, "name")), json_string_value(json_object_get(f, "arguments")), only);
@@ -164,12 +164,12 @@ static int check_chat(const char *more, const char *only, int seed)
 
 static void whatever_it_says_is_a_call(void **state)
 {
-    rg_talk_use own = t.s->use;
+    rg_talk_use own = t.s->first->use;
     bool several = false;
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(families); i++) {
-        rg_talk_learn_from(&t.s->use, families[i].rendered);
+        rg_talk_learn_from(&t.s->first->use, families[i].rendered);
         for (int seed = 0; seed < 4; seed++) {
             several |= check_chat("\"tool_choice\":\"required\"", NULL, seed) > 1;
             assert_int_equal(check_chat("\"tool_choice\":\"required\",\"parallel_tool_calls\":false", NULL, seed), 1);
@@ -178,7 +178,7 @@ static void whatever_it_says_is_a_call(void **state)
         }
     }
     assert_true(several);
-    t.s->use = own;
+    t.s->first->use = own;
     check_chat("\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"required\",\"tools\":["
                "{\"type\":\"function\",\"function\":{\"name\":\"stop\"}}]}}", "stop", 1);
 }
@@ -291,13 +291,13 @@ static int check_either(const char *more)
 
 static void tools_and_a_schema_give_either(void **state)
 {
-    rg_talk_use own = t.s->use;
+    rg_talk_use own = t.s->first->use;
     char bias[64], more[128];
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(families); i++) {
-        rg_talk_learn_from(&t.s->use, families[i].rendered);
-        bool bare = rg_talk_is_bare(&t.s->use);
+        rg_talk_learn_from(&t.s->first->use, families[i].rendered);
+        bool bare = rg_talk_is_bare(&t.s->first->use);
         if (!*families[i].begins)
             continue;
         for (int seed = 0; seed < 3; seed++) {
@@ -313,7 +313,7 @@ static void tools_and_a_schema_give_either(void **state)
                 assert_int_equal(check_either(more), 0);
         }
     }
-    t.s->use = own;
+    t.s->first->use = own;
 }
 
 /* The other APIs, and streams of all three: what comes is a call, or what is not one. */
@@ -328,11 +328,11 @@ static void either_comes_in_every_api(void **state)
         { "/v1/messages", "{" ASK ",\"tools\":[{\"name\":\"weather\",\"input_schema\":" PARAMETERS "}],"
           "\"output_config\":{\"format\":" FORMAT "},%s%s}", "\"tool_use\"" },
     };
-    rg_talk_use own = t.s->use;
+    rg_talk_use own = t.s->first->use;
     char body[6000], bias[64];
 
     (void)state;
-    rg_talk_learn_from(&t.s->use, families[0].rendered);
+    rg_talk_learn_from(&t.s->first->use, families[0].rendered);
     for (size_t i = 0; i < RG_LEN(apis); i++)
         for (int k = 0; k < 4; k++) {
             bool call = k & 1;
@@ -344,17 +344,17 @@ static void either_comes_in_every_api(void **state)
                 fail_msg("%s: %s", body, r.body);
             test_reply_free(&r);
         }
-    t.s->use = own;
+    t.s->first->use = own;
 }
 
 /* Cut after each number of ids: a call that is cut is a call, and never text. */
 static void a_cut_call_is_no_text(void **state)
 {
-    rg_talk_use own = t.s->use;
+    rg_talk_use own = t.s->first->use;
     char body[6000], bias[64];
 
     (void)state;
-    rg_talk_learn_from(&t.s->use, families[0].rendered);
+    rg_talk_learn_from(&t.s->first->use, families[0].rendered);
     bias_to("<", 60, bias);
     for (int n = 1; n < 40; n += 3) {
         snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":%d," TOOLS
@@ -366,7 +366,7 @@ static void a_cut_call_is_no_text(void **state)
             fail_msg("after %d ids: %s", n, content);
         json_decref(r);
     }
-    t.s->use = own;
+    t.s->first->use = own;
 }
 
 static void nothing_is_left(void **state)

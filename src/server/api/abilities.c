@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-void rg_write_abilities(rg_buf *b, const rg_server *s)
+void rg_write_abilities(rg_buf *b, const rg_served *s)
 {
     const rg_info *info = &s->info;
     const bool chats = info->generates && !rg_engine_chat_problem(s->engine);

@@ -13,7 +13,7 @@
 typedef struct rg_background_one background_one;
 struct rg_background_one {
     background_one *next;
-    rg_server *s;
+    rg_served *s;
     rg_exchange *x;
     char id[RG_KEPT_ID];
     const char *owner;
@@ -22,23 +22,23 @@ struct rg_background_one {
 
 static void forget(background_one *b)
 {
-    pthread_mutex_lock(&b->s->background->lock);
-    for (background_one **at = &b->s->background->first; *at; at = &(*at)->next)
+    pthread_mutex_lock(&b->s->server->background.lock);
+    for (background_one **at = &b->s->server->background.first; *at; at = &(*at)->next)
         if (*at == b) {
             *at = b->next;
             break;
         }
-    pthread_mutex_unlock(&b->s->background->lock);
+    pthread_mutex_unlock(&b->s->server->background.lock);
 }
 
 /* Change the kept response's status, with what went wrong in body, an error object; NULL: nothing.  Without memory for
  * that it stays as it is, and is read as failed since no call makes it (rg_api_response). */
-static void set_status(rg_server *s, const char *owner, const char *id, const char *status, const char *body)
+static void set_status(rg_served *s, const char *owner, const char *id, const char *status, const char *body)
 {
     const uint64_t watch = rg_json_watch();
     json_t *v, *response, *error = body ? json_loads(body, 0, NULL) : NULL, *text;
 
-    rg_kept_hold(s->kept);
+    rg_kept_hold(s->server->kept);
     v = rg_kept_load(s, owner, id);
     response = json_object_get(v, "response");
     text = json_object_get(json_object_get(error, "error"), "message");
@@ -48,7 +48,7 @@ static void set_status(rg_server *s, const char *owner, const char *id, const ch
             json_object_set_new(response, "error", json_pack("{s:s, s:O}", "code", "server_error", "message", text));
         rg_kept_store(s, owner, id, v);
     }
-    rg_kept_release(s->kept);
+    rg_kept_release(s->server->kept);
     json_decref(v);
     json_decref(error);
     rg_json_watch_again(watch);
@@ -80,8 +80,8 @@ static background_one *new_one(rg_call *c)
 
     if (!b)
         return NULL;
-    b->s = c->server;
-    b->owner = rg_keys_owner(c->server->keys, o.note.tenant);
+    b->s = c->served;
+    b->owner = rg_keys_owner(c->served->server->keys, o.note.tenant);
     memcpy(b->id, c->id, strlen(c->id) + 1);
     rg_buf_init(&empty, 1);
     b->x = rg_exchange_new(&o, &empty);
@@ -89,10 +89,10 @@ static background_one *new_one(rg_call *c)
         rg_free(b);
         return NULL;
     }
-    pthread_mutex_lock(&b->s->background->lock);
-    b->next = b->s->background->first;
-    b->s->background->first = b;
-    pthread_mutex_unlock(&b->s->background->lock);
+    pthread_mutex_lock(&b->s->server->background.lock);
+    b->next = b->s->server->background.first;
+    b->s->server->background.first = b;
+    pthread_mutex_unlock(&b->s->server->background.lock);
     return b;
 }
 
@@ -100,7 +100,7 @@ bool rg_background_start(rg_call *c, rg_refusal *e)
 {
     background_one *b = new_one(c);
     rg_exchange *client = c->x, *inner = b ? b->x : NULL; /* b is freed when the last reference to inner is released */
-    rg_server *s = c->server;
+    rg_served *s = c->served;
     rg_buf out;
 
     if (!b)
@@ -117,7 +117,7 @@ bool rg_background_start(rg_call *c, rg_refusal *e)
         rg_reply_json(s, client, &out);
     } else {
         c->x = client; /* as the caller had it */
-        rg_kept_remove(s->kept, rg_keys_owner(s->keys, rg_exchange_notes(client)->tenant), c->id);
+        rg_kept_remove(s->server->kept, rg_keys_owner(s->server->keys, rg_exchange_notes(client)->tenant), c->id);
         rg_exchange_release(inner);
         rg_buf_fini(&out);
     }
@@ -127,29 +127,29 @@ bool rg_background_start(rg_call *c, rg_refusal *e)
     return ok;
 }
 
-bool rg_background_runs(rg_server *s, const char *id)
+bool rg_background_runs(rg_served *s, const char *id)
 {
     bool runs = false;
 
-    pthread_mutex_lock(&s->background->lock);
-    for (const background_one *b = s->background->first; b && !runs; b = b->next)
+    pthread_mutex_lock(&s->server->background.lock);
+    for (const background_one *b = s->server->background.first; b && !runs; b = b->next)
         runs = !strcmp(b->id, id);
-    pthread_mutex_unlock(&s->background->lock);
+    pthread_mutex_unlock(&s->server->background.lock);
     return runs;
 }
 
-void rg_background_cancel(rg_server *s, rg_exchange *x, const char *id, json_t *response)
+void rg_background_cancel(rg_served *s, rg_exchange *x, const char *id, json_t *response)
 {
     bool running = false;
     rg_buf out;
 
-    pthread_mutex_lock(&s->background->lock);
-    for (background_one *b = s->background->first; b; b = b->next)
+    pthread_mutex_lock(&s->server->background.lock);
+    for (background_one *b = s->server->background.first; b; b = b->next)
         if (!strcmp(b->id, id)) {
             b->cancelled = running = true;
             rg_exchange_leave(b->x);
         }
-    pthread_mutex_unlock(&s->background->lock);
+    pthread_mutex_unlock(&s->server->background.lock);
     if (running)
         json_object_set_new(response, "status", json_string("cancelled"));
     rg_buf_init(&out, 1 << 28);

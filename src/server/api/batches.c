@@ -64,7 +64,7 @@ static void reply_batch(rg_task *t, const rg_batch_record *b)
 
     rg_buf_init(&out, 1 << 22);
     write_batch(&out, b);
-    rg_reply_json(t->server, t->x, &out);
+    rg_reply_json(t->served, t->x, &out);
 }
 
 static const rg_refusal unknown = {
@@ -82,12 +82,12 @@ static void keep_batch(rg_task *t, rg_batch_store *st)
     rg_refusal no_file;
     rg_stored got = RG_STORE_FAILED;
 
-    if (rg_batches_of(t->server->batches, t->owner) >= t->server->o.max_batches) {
+    if (rg_batches_of(t->served->server->batches, t->owner) >= t->served->server->o.max_batches) {
         rg_refusal many;
         rg_refuse(&many, 429, "too_many_batches", NULL, "%d batches have not ended, and more are not taken.",
-                  (int)t->server->o.max_batches);
+                  (int)t->served->server->o.max_batches);
         many.retry_after_s = 60;
-        rg_reply_refusal(t->server, t->x, &many);
+        rg_reply_refusal(t->served, t->x, &many);
         rg_free(text);
         return;
     }
@@ -153,7 +153,7 @@ static bool read_batch(rg_task *t, rg_refusal *e)
     return check_metadata(json_object_get(t->body, "metadata"), e);
 }
 
-void rg_api_batch_new(rg_server *s, rg_exchange *x)
+void rg_api_batch_new(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
     rg_task *t = rg_task_new(s, x, keep_batch);
@@ -181,7 +181,7 @@ static void list_batches(rg_task *t, rg_batch_store *st)
     rg_listing_reply(&l, t, st, rg_store_batches(st, t->owner, &t->page, list_one, &l, &err), &err);
 }
 
-void rg_api_batches(rg_server *s, rg_exchange *x)
+void rg_api_batches(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
     rg_task *t = rg_task_new(s, x, list_batches);
@@ -213,7 +213,7 @@ static void cancel_batch(rg_task *t, rg_batch_store *st)
 
     if (got == RG_STORE_DONE && b.state >= RG_BATCH_COMPLETED) {
         rg_refuse(&e, 409, "batch_ended", NULL, "The batch has ended already: it is %s.", states[b.state]);
-        rg_reply_refusal(t->server, t->x, &e);
+        rg_reply_refusal(t->served, t->x, &e);
         return;
     }
     if (got == RG_STORE_DONE)
@@ -225,7 +225,7 @@ static void cancel_batch(rg_task *t, rg_batch_store *st)
 }
 
 /* The path is the prefix, an id, and `tail`. */
-static void give(rg_server *s, rg_exchange *x, const char *tail, void (*run)(rg_task *t, rg_batch_store *st))
+static void give(rg_served *s, rg_exchange *x, const char *tail, void (*run)(rg_task *t, rg_batch_store *st))
 {
     rg_task *t = rg_task_new(s, x, run);
 
@@ -233,12 +233,12 @@ static void give(rg_server *s, rg_exchange *x, const char *tail, void (*run)(rg_
         rg_task_end_reading(t, rg_task_read_id(t, "/v1/batches/", tail), &unknown);
 }
 
-void rg_api_batch(rg_server *s, rg_exchange *x)
+void rg_api_batch(rg_served *s, rg_exchange *x)
 {
     give(s, x, "", show_batch);
 }
 
-void rg_api_batch_cancel(rg_server *s, rg_exchange *x)
+void rg_api_batch_cancel(rg_served *s, rg_exchange *x)
 {
     give(s, x, "/cancel", cancel_batch);
 }

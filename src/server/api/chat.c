@@ -267,7 +267,7 @@ static const rg_shape shape = {
     .whole = rg_choices_whole,
 };
 
-void rg_api_chat(rg_server *s, rg_exchange *x)
+void rg_api_chat(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &shape);
 }
@@ -278,7 +278,7 @@ static void write_prompt(rg_buf *out, const rg_rendered *r)
     rg_out_int(out, "count", (int64_t)r->n);
 }
 
-void rg_api_apply_template(rg_server *s, rg_exchange *x)
+void rg_api_apply_template(rg_served *s, rg_exchange *x)
 {
     rg_reply_rendered(s, x, rg_chat_conversation, write_prompt);
 }
@@ -289,7 +289,7 @@ static void write_n(rg_buf *out, const rg_rendered *r)
     rg_out_int(out, "input_tokens", (int64_t)r->n);
 }
 
-void rg_api_chat_input_tokens(rg_server *s, rg_exchange *x)
+void rg_api_chat_input_tokens(rg_served *s, rg_exchange *x)
 {
     rg_reply_rendered(s, x, rg_chat_conversation, write_n);
 }

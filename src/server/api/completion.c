@@ -29,7 +29,7 @@ static int32_t prompt_of(const rg_call *c, const rg_choice *ch)
 static void write_id(rg_buf *b, const rg_call *c, int32_t id, float logprob)
 {
     size_t n;
-    const char *s = rg_id_bytes(c->server->engine, id, false, &n);
+    const char *s = rg_id_bytes(c->served->engine, id, false, &n);
 
     rg_out_int(b, "id", id);
     rg_out_string(b, "token", s, n);
@@ -92,7 +92,7 @@ static void write_prompt(rg_buf *b, const rg_call *c, const rg_choice *ch)
 {
     const rg_prompt *p = &c->prompts[prompt_of(c, ch)];
     size_t n = 0;
-    char *text = rg_decode(c->server->engine, p->ids, p->n, false, &n, NULL);
+    char *text = rg_decode(c->served->engine, p->ids, p->n, false, &n, NULL);
 
     rg_out_string(b, "prompt", text ? text : "", n);
     rg_text_free(text);
@@ -110,7 +110,7 @@ static void write_end(rg_buf *b, const rg_call *c, const rg_choice *ch)
 {
     const rg_prompt *p = &c->prompts[prompt_of(c, ch)];
     const bool full =
-        ch->finish == RG_FINISH_LENGTH && p->n + (size_t)ch->n_tokens >= (size_t)c->server->info.max_seq_len;
+        ch->finish == RG_FINISH_LENGTH && p->n + (size_t)ch->n_tokens >= (size_t)c->served->info.max_seq_len;
     rg_timings t = rg_call_timings(c, prompt_of(c, ch));
 
     rg_out_int(b, "id_slot", slot_of(c));
@@ -118,7 +118,7 @@ static void write_end(rg_buf *b, const rg_call *c, const rg_choice *ch)
     rg_out_text(b, "model", rg_call_model(c));
     rg_out_int(b, "tokens_predicted", ch->n_tokens);
     rg_out_int(b, "tokens_evaluated", (int64_t)p->n);
-    rg_native_settings(b, "generation_settings", c->server, c);
+    rg_native_settings(b, "generation_settings", c->served, c);
     write_prompt(b, c, ch);
     rg_out_bool(b, "has_new_line", ch->text.n && memchr(ch->text.data, '\n', ch->text.n));
     rg_out_bool(b, "truncated", full);
@@ -302,7 +302,7 @@ static bool read_completion(rg_call *c, rg_refusal *e)
 
 static const rg_shape completion = { NATIVE, .read = read_completion };
 
-void rg_api_completion(rg_server *s, rg_exchange *x)
+void rg_api_completion(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &completion);
 }
@@ -357,7 +357,7 @@ static bool read_infill(rg_call *c, rg_refusal *e)
 
 static const rg_shape infill = { NATIVE, .read = read_infill };
 
-void rg_api_infill(rg_server *s, rg_exchange *x)
+void rg_api_infill(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &infill);
 }

@@ -54,7 +54,7 @@ static void write_top(rg_buf *b, const rg_call *c, const rg_prompt_logprob *l)
         int32_t id = i < l->n_top ? top[i].id : l->id;
         bool again = i == l->n_top && chosen;
         size_t n_bytes;
-        const char *bytes = rg_id_bytes(c->server->engine, id, false, &n_bytes);
+        const char *bytes = rg_id_bytes(c->served->engine, id, false, &n_bytes);
         rg_buf_init(&text[n], 3 * n_bytes + 1);
         if (!rg_utf8_lossy(&text[n], bytes, n_bytes) || !rg_buf_add(&text[n], "", 1))
             again = b->failed = true; /* without memory there is no answer, rather than a part of one */
@@ -108,10 +108,10 @@ static void write_prompt_offsets(rg_buf *b, const rg_call *c, const rg_prompt *p
 
     for (size_t i = 0; i < p->n; i++) {
         size_t n, from;
-        const char *bytes = rg_id_bytes(c->server->engine, p->ids[i], true, &n);
+        const char *bytes = rg_id_bytes(c->served->engine, p->ids[i], true, &n);
 
         if (!n) { /* a special token may stand in the text, or not */
-            bytes = rg_id_bytes(c->server->engine, p->ids[i], false, &n);
+            bytes = rg_id_bytes(c->served->engine, p->ids[i], false, &n);
             n = n <= p->n_text - at && !memcmp(p->text + at, bytes, n) ? n : 0;
         }
         from = n ? find_token(p->text, p->n_text, at, bytes, &n) : at;
@@ -148,7 +148,7 @@ static void write_offsets(rg_buf *b, const rg_call *c, rg_choice *ch, size_t fro
     for (size_t i = from; i < to; i++) {
         size_t n;
         token_at(c, ch, i, &t);
-        const char *bytes = rg_id_bytes(c->server->engine, t.id, true, &n);
+        const char *bytes = rg_id_bytes(c->served->engine, t.id, true, &n);
 
         if (i == n_prompt && n && bytes[0] == ' ' && ch->text.n && ch->text.data[0] != ' ')
             bytes++, n--; /* the text begins without the tokenizer's own space */
@@ -265,11 +265,11 @@ static bool read_insert(rg_call *c, rg_refusal *e)
 
     if (!json_is_string(suffix))
         return rg_refuse_field(e, "suffix", "'suffix' must be a string.");
-    if (c->server->fim.prefix < 0)
+    if (c->served->fim.prefix < 0)
         return rg_refuse(e, 400, "unsupported_value", "suffix",
                          "The model '%.200s' has no marks for a text that is "
                          "filled in: 'suffix' is not supported.",
-                         c->server->o.model);
+                         c->served->name);
     if (!json_is_string(prompt))
         return rg_refuse_field(e, "prompt", "'prompt' must be one string where there is a 'suffix'.");
     if (c->f.echo)
@@ -302,7 +302,7 @@ static const rg_shape shape = {
     .whole = rg_choices_whole,
 };
 
-void rg_api_completions(rg_server *s, rg_exchange *x)
+void rg_api_completions(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &shape);
 }

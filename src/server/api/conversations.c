@@ -16,12 +16,12 @@ static const char *text_of(const json_t *v, const char *key)
     return json_string_value(json_object_get(v, key));
 }
 
-static const char *owner_of(const rg_server *s, rg_exchange *x)
+static const char *owner_of(const rg_served *s, rg_exchange *x)
 {
-    return rg_keys_owner(s->keys, rg_exchange_notes(x)->tenant);
+    return rg_keys_owner(s->server->keys, rg_exchange_notes(x)->tenant);
 }
 
-static void reply_value(rg_server *s, rg_exchange *x, const json_t *v)
+static void reply_value(rg_served *s, rg_exchange *x, const json_t *v)
 {
     rg_buf out;
 
@@ -30,7 +30,7 @@ static void reply_value(rg_server *s, rg_exchange *x, const json_t *v)
     rg_reply_json(s, x, &out);
 }
 
-static void refuse(rg_server *s, rg_exchange *x, int status, const char *code, const char *param, const char *text)
+static void refuse(rg_served *s, rg_exchange *x, int status, const char *code, const char *param, const char *text)
 {
     rg_refusal e;
 
@@ -38,14 +38,14 @@ static void refuse(rg_server *s, rg_exchange *x, int status, const char *code, c
     rg_reply_refusal(s, x, &e);
 }
 
-static void refuse_unknown(rg_server *s, rg_exchange *x)
+static void refuse_unknown(rg_served *s, rg_exchange *x)
 {
     refuse(s, x, 404, "not_found", NULL,
            "There is no such response, conversation or item: it was not stored, was "
            "deleted, or is too old.");
 }
 
-static void reply_deleted(rg_server *s, rg_exchange *x, const char *id, const char *object)
+static void reply_deleted(rg_served *s, rg_exchange *x, const char *id, const char *object)
 {
     rg_buf out;
 
@@ -119,7 +119,7 @@ static void write_page(rg_buf *out, const json_t *items, bool rising, size_t fro
 }
 
 /* A page of these items, newest first unless the query's `order` is asc, after the one of `after`. */
-static void reply_page(rg_server *s, rg_exchange *x, const json_t *items)
+static void reply_page(rg_served *s, rg_exchange *x, const json_t *items)
 {
     const char *order = rg_exchange_query(x, "order"), *after = rg_exchange_query(x, "after");
     bool rising = order && !strcmp(order, "asc");
@@ -167,7 +167,7 @@ static void end_abandoned(json_t *response)
 }
 
 /* The response that a path names, and what is kept with it; NULL: there is none. */
-static json_t *load_response(rg_server *s, rg_exchange *x, const char *id)
+static json_t *load_response(rg_served *s, rg_exchange *x, const char *id)
 {
     const bool runs = rg_background_runs(s, id); /* first: it may end, and is then kept as it ended */
     json_t *v = rg_kept_load(s, owner_of(s, x), id);
@@ -177,7 +177,7 @@ static json_t *load_response(rg_server *s, rg_exchange *x, const char *id)
     return v;
 }
 
-void rg_api_response(rg_server *s, rg_exchange *x)
+void rg_api_response(rg_served *s, rg_exchange *x)
 {
     json_t *v = NULL, *all;
     place p;
@@ -200,7 +200,7 @@ void rg_api_response(rg_server *s, rg_exchange *x)
     json_decref(v);
 }
 
-void rg_api_response_delete(rg_server *s, rg_exchange *x)
+void rg_api_response_delete(rg_served *s, rg_exchange *x)
 {
     const char *owner = owner_of(s, x);
     json_t *v = NULL;
@@ -208,14 +208,14 @@ void rg_api_response_delete(rg_server *s, rg_exchange *x)
 
     if (read_place(&p, x, "/v1/responses/") && !p.below[0])
         v = rg_kept_load(s, owner, p.id);
-    if (json_object_get(v, "response") && rg_kept_remove(s->kept, owner, p.id))
+    if (json_object_get(v, "response") && rg_kept_remove(s->server->kept, owner, p.id))
         reply_deleted(s, x, p.id, "response");
     else
         refuse_unknown(s, x);
     json_decref(v);
 }
 
-void rg_api_response_cancel(rg_server *s, rg_exchange *x)
+void rg_api_response_cancel(rg_served *s, rg_exchange *x)
 {
     json_t *v = NULL, *response;
     place p;
@@ -287,7 +287,7 @@ static const char *new_id(char out[64], const char *word)
 }
 
 /* Append items to a kept conversation. */
-static bool append(rg_server *s, const char *owner, const char *id, const json_t *items, rg_refusal *e)
+static bool append(rg_served *s, const char *owner, const char *id, const json_t *items, rg_refusal *e)
 {
     char *text = rg_body_dump(items);
     rg_buf b;
@@ -303,7 +303,7 @@ static bool append(rg_server *s, const char *owner, const char *id, const json_t
     return ok;
 }
 
-void rg_api_conversation_new(rg_server *s, rg_exchange *x)
+void rg_api_conversation_new(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
     json_t *body = rg_read_object(x, &e), *items = NULL, *v = NULL;
@@ -329,7 +329,7 @@ void rg_api_conversation_new(rg_server *s, rg_exchange *x)
 }
 
 /* The conversation that the path names, and where in it; NULL: refused. */
-static json_t *find_conversation(rg_server *s, rg_exchange *x, place *p)
+static json_t *find_conversation(rg_served *s, rg_exchange *x, place *p)
 {
     json_t *v = NULL;
 
@@ -342,7 +342,7 @@ static json_t *find_conversation(rg_server *s, rg_exchange *x, place *p)
     return NULL;
 }
 
-void rg_api_conversation(rg_server *s, rg_exchange *x)
+void rg_api_conversation(rg_served *s, rg_exchange *x)
 {
     place p;
     json_t *v = find_conversation(s, x, &p), *all;
@@ -368,7 +368,7 @@ void rg_api_conversation(rg_server *s, rg_exchange *x)
 }
 
 /* New metadata for a conversation. */
-static void update(rg_server *s, rg_exchange *x, json_t *v, const char *id, const json_t *body)
+static void update(rg_served *s, rg_exchange *x, json_t *v, const char *id, const json_t *body)
 {
     json_t *metadata = json_object_get(body, "metadata"), *conversation = json_object_get(v, "conversation");
     rg_refusal e = { 0 };
@@ -379,11 +379,11 @@ static void update(rg_server *s, rg_exchange *x, json_t *v, const char *id, cons
     }
     if (json_is_object(metadata))
         json_object_set(conversation, "metadata", metadata);
-    rg_kept_hold(s->kept);
+    rg_kept_hold(s->server->kept);
     json_t *now = rg_kept_load(s, owner_of(s, x), id);
     bool ok =
         now && json_object_set(now, "conversation", conversation) == 0 && rg_kept_store(s, owner_of(s, x), id, now);
-    rg_kept_release(s->kept);
+    rg_kept_release(s->server->kept);
     json_decref(now);
     if (ok)
         reply_value(s, x, conversation);
@@ -391,7 +391,7 @@ static void update(rg_server *s, rg_exchange *x, json_t *v, const char *id, cons
         refuse_unknown(s, x);
 }
 
-static void add_items(rg_server *s, rg_exchange *x, const char *id, const json_t *body)
+static void add_items(rg_served *s, rg_exchange *x, const char *id, const json_t *body)
 {
     rg_refusal e = { 0 };
     char unique[64];
@@ -408,7 +408,7 @@ static void add_items(rg_server *s, rg_exchange *x, const char *id, const json_t
     json_decref(items);
 }
 
-void rg_api_conversation_change(rg_server *s, rg_exchange *x)
+void rg_api_conversation_change(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
     json_t *body = rg_read_object(x, &e), *v;
@@ -430,7 +430,7 @@ void rg_api_conversation_change(rg_server *s, rg_exchange *x)
 }
 
 /* Take an item out of the segment that has it.  False: none has. */
-static bool remove_item(rg_server *s, const char *owner, const char *last, const char *item)
+static bool remove_item(rg_served *s, const char *owner, const char *last, const char *item)
 {
     char at[RG_KEPT_ID];
     bool found = false;
@@ -454,7 +454,7 @@ static bool remove_item(rg_server *s, const char *owner, const char *last, const
 }
 
 /* The conversation and its segments. */
-static void remove_all(rg_server *s, const char *owner, const char *id, const char *last)
+static void remove_all(rg_served *s, const char *owner, const char *id, const char *last)
 {
     char at[RG_KEPT_ID];
 
@@ -462,14 +462,14 @@ static void remove_all(rg_server *s, const char *owner, const char *id, const ch
     while (at[0]) {
         json_t *v = rg_kept_load(s, owner, at);
         const char *previous = text_of(v, "previous");
-        rg_kept_remove(s->kept, owner, at);
+        rg_kept_remove(s->server->kept, owner, at);
         snprintf(at, sizeof at, "%s", previous ? previous : "");
         json_decref(v);
     }
-    rg_kept_remove(s->kept, owner, id);
+    rg_kept_remove(s->server->kept, owner, id);
 }
 
-void rg_api_conversation_delete(rg_server *s, rg_exchange *x)
+void rg_api_conversation_delete(rg_served *s, rg_exchange *x)
 {
     const char *owner = owner_of(s, x);
     place p;
@@ -477,11 +477,11 @@ void rg_api_conversation_delete(rg_server *s, rg_exchange *x)
 
     if (!v)
         return;
-    rg_kept_hold(s->kept);
+    rg_kept_hold(s->server->kept);
     bool one = p.item[0] && remove_item(s, owner, text_of(v, "last"), p.item);
     if (!p.below[0])
         remove_all(s, owner, p.id, text_of(v, "last"));
-    rg_kept_release(s->kept);
+    rg_kept_release(s->server->kept);
     if (one)
         reply_value(s, x, json_object_get(v, "conversation"));
     else if (!p.below[0])

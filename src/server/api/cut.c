@@ -48,7 +48,7 @@ static size_t count_turns(const json_t *all)
 }
 
 /* Render without the first n turns.  Rendering changes a conversation, so it works on a copy. */
-static bool try_without(rg_server *s, rg_conversation *talk, const json_t *whole, size_t n, rg_rendered *r,
+static bool try_without(rg_served *s, rg_conversation *talk, const json_t *whole, size_t n, rg_rendered *r,
                         rg_refusal *e)
 {
     json_t *copy = without(whole, n);
@@ -60,7 +60,7 @@ static bool try_without(rg_server *s, rg_conversation *talk, const json_t *whole
     return rg_render(s, talk, true, r, e);
 }
 
-bool rg_render_cut(rg_server *s, rg_conversation *talk, size_t most, rg_rendered *r, rg_refusal *e)
+bool rg_render_cut(rg_served *s, rg_conversation *talk, size_t most, rg_rendered *r, rg_refusal *e)
 {
     json_t *whole = json_incref(talk->all);
     size_t low = 0, high = count_turns(whole); /* without `low` turns it is too long, unless low is 0 */

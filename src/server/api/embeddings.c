@@ -10,7 +10,7 @@
 
 static size_t size_of(const rg_call *c)
 {
-    return (size_t)(c->f.dimensions == RG_NOT_GIVEN ? c->server->info.embed_dim : c->f.dimensions);
+    return (size_t)(c->f.dimensions == RG_NOT_GIVEN ? c->served->info.embed_dim : c->f.dimensions);
 }
 
 /* What the values of a vector are divided by: its p-norm (2: its length); 0: so that the largest becomes 32,760, as of
@@ -114,7 +114,7 @@ static void whole(rg_call *c, rg_buf *out)
 
 static bool check_dimensions(const rg_call *c, rg_refusal *e)
 {
-    const rg_info *info = &c->server->info;
+    const rg_info *info = &c->served->info;
     int64_t n = c->f.dimensions;
 
     if (n == RG_NOT_GIVEN || n == info->embed_dim || (info->n_embed_sizes < 0 && n < info->embed_dim))
@@ -130,7 +130,7 @@ static bool check_dimensions(const rg_call *c, rg_refusal *e)
 
 bool rg_embeddings_read(rg_call *c, rg_refusal *e)
 {
-    const rg_info *info = &c->server->info;
+    const rg_info *info = &c->served->info;
     bool is_list;
 
     if (!info->embed)
@@ -147,7 +147,7 @@ static const rg_shape shape = { .api = RG_API_EMBEDDINGS,
                                 .ended = rg_embeddings_ended,
                                 .whole = whole };
 
-void rg_api_embeddings(rg_server *s, rg_exchange *x)
+void rg_api_embeddings(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &shape);
 }
@@ -187,7 +187,7 @@ static const rg_shape native = { .api = RG_API_EMBEDDINGS | RG_API_NATIVE,
                                  .ended = rg_embeddings_ended,
                                  .whole = whole_native };
 
-void rg_api_embedding(rg_server *s, rg_exchange *x)
+void rg_api_embedding(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &native);
 }

@@ -35,7 +35,7 @@ static void reply_file(rg_task *t, const rg_file_record *f)
 
     rg_buf_init(&out, 1 << 20);
     write_file(&out, f);
-    rg_reply_json(t->server, t->x, &out);
+    rg_reply_json(t->served, t->x, &out);
 }
 
 /* ---- POST /v1/files ---------------------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ static bool read_form(rg_task *t, rg_refusal *e)
     return true;
 }
 
-void rg_api_file_new(rg_server *s, rg_exchange *x)
+void rg_api_file_new(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
     rg_task *t = rg_task_new(s, x, keep_file);
@@ -116,7 +116,7 @@ static void list_files(rg_task *t, rg_batch_store *st)
     rg_listing_reply(&l, t, st, rg_store_files(st, t->owner, &t->page, list_one, &l, &err), &err);
 }
 
-void rg_api_files(rg_server *s, rg_exchange *x)
+void rg_api_files(rg_served *s, rg_exchange *x)
 {
     static const char *const purposes[] = { "batch", "batch_output" };
     const char *purpose = rg_exchange_query(x, "purpose");
@@ -159,7 +159,7 @@ static void send_file(rg_task *t, rg_batch_store *st)
         rg_task_fail(t, st, got, &unknown, &err);
 }
 
-void rg_api_file(rg_server *s, rg_exchange *x)
+void rg_api_file(rg_served *s, rg_exchange *x)
 {
     rg_task *t = rg_task_new(s, x, show_file);
 
@@ -185,7 +185,7 @@ static void delete_file(rg_task *t, rg_batch_store *st)
         rg_out_text(&out, "object", "file");
         rg_out_bool(&out, "deleted", true);
         rg_out_close(&out, '}');
-        rg_reply_json(t->server, t->x, &out);
+        rg_reply_json(t->served, t->x, &out);
         return;
     }
     if (got == RG_STORE_IN_USE) {
@@ -195,7 +195,7 @@ static void delete_file(rg_task *t, rg_batch_store *st)
     rg_task_fail(t, st, got, &e, &err);
 }
 
-void rg_api_file_delete(rg_server *s, rg_exchange *x)
+void rg_api_file_delete(rg_served *s, rg_exchange *x)
 {
     rg_task *t = rg_task_new(s, x, delete_file);
 

@@ -60,13 +60,13 @@ static bool mark(rg_mixed *p, int32_t id, rg_refusal *e)
     return id < 0 || rg_mixed_add(p, &id, 1, e);
 }
 
-static bool text(rg_mixed *p, const rg_server *s, const char *t, rg_refusal *e)
+static bool text(rg_mixed *p, const rg_served *s, const char *t, rg_refusal *e)
 {
     return rg_mixed_text(p, s, t, strlen(t), RG_ENCODE_NO_SPECIAL | RG_ENCODE_PLAIN, e);
 }
 
 /* Each file with its name, behind a mark where the vocabulary has one. */
-static bool write_files(rg_mixed *p, const rg_server *s, const rg_fim_prompt *prompt, rg_refusal *e)
+static bool write_files(rg_mixed *p, const rg_served *s, const rg_fim_prompt *prompt, rg_refusal *e)
 {
     bool ok = !prompt->n_files || s->fim.repo < 0 || (mark(p, s->fim.repo, e) && text(p, s, "project\n", e));
 
@@ -76,7 +76,7 @@ static bool write_files(rg_mixed *p, const rg_server *s, const rg_fim_prompt *pr
     return ok && (!prompt->n_files || s->fim.file < 0 || (mark(p, s->fim.file, e) && text(p, s, "filename\n", e)));
 }
 
-bool rg_fim_write(rg_mixed *p, const rg_server *s, const rg_fim_prompt *prompt, rg_refusal *e)
+bool rg_fim_write(rg_mixed *p, const rg_served *s, const rg_fim_prompt *prompt, rg_refusal *e)
 {
     const rg_fim *f = &s->fim;
 
@@ -97,7 +97,7 @@ bool rg_fim_take(rg_call *c, const rg_fim_prompt *prompt, rg_refusal *e)
     rg_mixed ids;
 
     rg_mixed_init(&ids);
-    bool ok = rg_fim_write(&ids, c->server, prompt, e) && rg_mixed_take(&ids, c, e);
+    bool ok = rg_fim_write(&ids, c->served, prompt, e) && rg_mixed_take(&ids, c, e);
     rg_mixed_fini(&ids);
     return ok;
 }

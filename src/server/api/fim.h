@@ -20,7 +20,7 @@ typedef struct rg_fim_prompt {
 } rg_fim_prompt;
 
 /* The prompt as the model's family writes it.  False and *e: the model has no such marks, or no memory. */
-bool rg_fim_write(rg_mixed *p, const rg_server *s, const rg_fim_prompt *prompt, rg_refusal *e);
+bool rg_fim_write(rg_mixed *p, const rg_served *s, const rg_fim_prompt *prompt, rg_refusal *e);
 /* It becomes one more prompt of the call. */
 bool rg_fim_take(rg_call *c, const rg_fim_prompt *prompt, rg_refusal *e);
 

@@ -7,17 +7,17 @@
 #include "server/models.h"
 
 /* How far it is with opening the model, if that is under way. */
-static void write_progress(rg_buf *out, rg_server *s)
+static void write_progress(rg_buf *out, rg_served *s)
 {
     const char *step = atomic_load(&s->state) == RG_LOADING ? atomic_load(&s->loading) : NULL;
 
-    if (!step || (s->models && !rg_models_is_wanted(s)))
+    if (!step || (s->server->models && !rg_models_is_wanted(s)))
         return;
     rg_out_text(out, "step", step);
     rg_out_real(out, "progress", atomic_load(&s->loaded) * 1e-3);
 }
 
-static void reply_state(rg_server *s, rg_exchange *x, bool ok, const char *what)
+static void reply_state(rg_served *s, rg_exchange *x, bool ok, const char *what)
 {
     rg_buf out;
 
@@ -33,25 +33,26 @@ static void reply_state(rg_server *s, rg_exchange *x, bool ok, const char *what)
 }
 
 /* Alive: the pumps' loops turned in the last seconds.  A model that is not open has none. */
-void rg_api_livez(rg_server *s, rg_exchange *x)
+void rg_api_livez(rg_served *s, rg_exchange *x)
 {
     bool ok = true;
-    rg_server *each;
+    rg_served *each;
 
-    for (int i = 0; (each = rg_server_nth(s, i)); i++)
-        if (rg_server_hold(each)) {
+    for (int i = 0; (each = rg_server_nth(s->server, i)); i++)
+        if (rg_served_hold(each)) {
             ok &= rg_seconds(each->turned_ns, rg_now_ns()) < 5;
-            rg_server_release(each);
+            rg_served_release(each);
         }
     reply_state(s, x, ok, ok ? "ok" : "stuck");
 }
 
 /* Ready: a model is loaded, nothing failed, and the queue has room. */
-void rg_api_health(rg_server *s, rg_exchange *x)
+void rg_api_health(rg_served *s, rg_exchange *x)
 {
     switch ((rg_server_state)atomic_load(&s->state)) {
     case RG_LOADING:
-        reply_state(s, x, s->models, s->models ? "ok" : "loading"); /* several are opened when they are asked for */
+        reply_state(s, x, s->server->models,
+                    s->server->models ? "ok" : "loading"); /* several are opened when they are asked for */
         return;
     case RG_DRAINING:
         reply_state(s, x, false, "draining");
@@ -62,13 +63,13 @@ void rg_api_health(rg_server *s, rg_exchange *x)
     default:
         break;
     }
-    bool held = rg_server_hold(s), full = held && rg_engine_stats(s->engine).queue_fill >= 0.9;
+    bool held = rg_served_hold(s), full = held && rg_engine_stats(s->engine).queue_fill >= 0.9;
     if (held)
-        rg_server_release(s);
+        rg_served_release(s);
     reply_state(s, x, !full, full ? "queue full" : "ok");
 }
 
-void rg_api_version(rg_server *s, rg_exchange *x)
+void rg_api_version(rg_served *s, rg_exchange *x)
 {
     rg_buf out;
 
@@ -79,7 +80,7 @@ void rg_api_version(rg_server *s, rg_exchange *x)
     rg_reply_json(s, x, &out);
 }
 
-void rg_api_metrics(rg_server *s, rg_exchange *x)
+void rg_api_metrics(rg_served *s, rg_exchange *x)
 {
     char started[24];
     rg_buf out;
@@ -88,17 +89,17 @@ void rg_api_metrics(rg_server *s, rg_exchange *x)
     rg_metrics *all[256];
     int n = 0;
 
-    for (rg_server *each; n < (int)RG_LEN(all) && (each = rg_server_nth(s, n)); n++)
+    for (rg_served *each; n < (int)RG_LEN(all) && (each = rg_server_nth(s->server, n)); n++)
         all[n] = each->metrics;
     rg_metrics_print(all, n, &out);
-    snprintf(started, sizeof started, "%lld", (long long)s->started_s);
+    snprintf(started, sizeof started, "%lld", (long long)s->server->started_s);
     rg_exchange_set(x, "Process-Start-Time-Unix", started);
     rg_note_answer(s, x, 200);
     rg_exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 
 /* Forecasts for this model on this machine. */
-static void write_forecasts(rg_buf *out, const rg_server *s)
+static void write_forecasts(rg_buf *out, const rg_served *s)
 {
     rg_out_int(out, "forecast_context", s->forecast_at);
     rg_out_open(out, "forecast", '[');
@@ -120,7 +121,7 @@ static void write_forecasts(rg_buf *out, const rg_server *s)
 }
 
 /* Facts of a model that is open, held. */
-static void write_plan(rg_buf *out, const rg_server *s)
+static void write_plan(rg_buf *out, const rg_served *s)
 {
     rg_out_open(out, "plan", '{');
     rg_out_text(out, "draft", s->info.draft);
@@ -142,19 +143,19 @@ static void write_plan(rg_buf *out, const rg_server *s)
 }
 
 /* One of several models is closed until it is asked for.  While its engine is being closed the state is still "ready",
- * so that only `open`, from rg_server_hold, says what other endpoints say too. */
-static const char *state_word(rg_server *s, bool open)
+ * so that only `open`, from rg_served_hold, says what other endpoints say too. */
+static const char *state_word(rg_served *s, bool open)
 {
     static const char *const states[] = { "loading", "ready", "draining", "fault" };
     int state = atomic_load(&s->state);
 
-    if (!s->models || open || state > RG_READY)
+    if (!s->server->models || open || state > RG_READY)
         return states[state];
     return rg_models_is_wanted(s) ? "loading" : "closed";
 }
 
 /* What the page's gauges show, of the model that the query names. */
-void rg_api_status(rg_server *first, rg_exchange *x)
+void rg_api_status(rg_served *first, rg_exchange *x)
 {
     static const struct {
         const char *name;
@@ -168,18 +169,18 @@ void rg_api_status(rg_server *first, rg_exchange *x)
                    { "state_used", RG_G_KV },
                    { "roofline", RG_G_ROOFLINE, true } };
     rg_refusal e = { 0 };
-    rg_server *s = rg_models_told(first, x, &e);
+    rg_served *s = rg_models_told(first, x, &e);
     rg_buf out;
 
     if (!s) {
         rg_reply_refusal(first, x, &e);
         return;
     }
-    const bool open = rg_server_hold(s);
+    const bool open = rg_served_hold(s);
     rg_buf_init(&out, 1 << 16);
     rg_out_open(&out, NULL, '{');
     rg_out_text(&out, "state", state_word(s, open));
-    rg_out_text(&out, "model", s->o.model);
+    rg_out_text(&out, "model", s->name);
     rg_out_text(&out, "version", RG_VERSION);
     for (size_t i = 0; i < RG_LEN(gauges); i++)
         rg_out_real(&out, gauges[i].name, open || gauges[i].kept ? rg_metric_gauge(s->metrics, gauges[i].id) : 0);
@@ -189,7 +190,7 @@ void rg_api_status(rg_server *first, rg_exchange *x)
     rg_out_real(&out, "accepted_tokens", rg_metric_counter(s->metrics, RG_C_ACCEPTED));
     if (open) {
         write_plan(&out, s);
-        rg_server_release(s);
+        rg_served_release(s);
     } else {
         write_progress(&out, s);
     }

@@ -41,12 +41,12 @@ static bool encode_mark(const rg_call *c, const char *mark, int32_t **ids, size_
 {
     rg_error err = { 0 };
 
-    return rg_encode(c->server->engine, mark, strlen(mark), RG_ENCODE_NO_SPECIAL, ids, n, &err) || rg_refuse_memory(e);
+    return rg_encode(c->served->engine, mark, strlen(mark), RG_ENCODE_NO_SPECIAL, ids, n, &err) || rg_refuse_memory(e);
 }
 
 bool rg_thinking_read(rg_call *c, rg_refusal *e)
 {
-    const rg_talk_use *use = &c->server->use;
+    const rg_talk_use *use = &c->served->use;
     rg_hints *h = &c->hints;
     int64_t budget;
     size_t n_start = 0, n_end = 0;
@@ -110,7 +110,7 @@ bool rg_prediction_read(rg_call *c, rg_refusal *e)
         rg_buf_add(&text, json_string_value(words), json_string_length(words));
     }
     bool ok = !text.failed &&
-              rg_encode(c->server->engine, text.data ? text.data : "", text.n, RG_ENCODE_NO_SPECIAL | RG_ENCODE_PLAIN,
+              rg_encode(c->served->engine, text.data ? text.data : "", text.n, RG_ENCODE_NO_SPECIAL | RG_ENCODE_PLAIN,
                         &c->hints.predicted, &c->hints.n_predicted, NULL);
     rg_buf_fini(&text);
     return ok || rg_refuse_memory(e);

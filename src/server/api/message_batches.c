@@ -56,7 +56,7 @@ static void write_counts(rg_buf *out, const rg_batch_record *b)
     rg_out_close(out, '}');
 }
 
-static void write_batch(rg_buf *out, const rg_batch_record *b, const rg_server *s)
+static void write_batch(rg_buf *out, const rg_batch_record *b, const rg_served *s)
 {
     const char *status = has_ended(b) ? "ended" : b->state == RG_BATCH_CANCELLING ? "canceling" : "in_progress";
     char url[400];
@@ -71,7 +71,7 @@ static void write_batch(rg_buf *out, const rg_batch_record *b, const rg_server *
     write_time(out, "ended_at", ended_s(b));
     write_time(out, "cancel_initiated_at", b->since_s[RG_BATCH_CANCELLING]);
     rg_out_null(out, "archived_at");
-    snprintf(url, sizeof url, "%.300s%s%s/results", rg_server_url(s), prefix, b->id);
+    snprintf(url, sizeof url, "%.300s%s%s/results", rg_server_url(s->server), prefix, b->id);
     rg_out_text(out, "results_url", has_ended(b) ? url : NULL);
     rg_out_close(out, '}');
 }
@@ -81,8 +81,8 @@ static void reply_batch(rg_task *t, const rg_batch_record *b)
     rg_buf out;
 
     rg_buf_init(&out, 1 << 16);
-    write_batch(&out, b, t->server);
-    rg_reply_json(t->server, t->x, &out);
+    write_batch(&out, b, t->served);
+    rg_reply_json(t->served, t->x, &out);
 }
 
 /* ---- POST -------------------------------------------------------------------------------------------------------- */
@@ -175,12 +175,12 @@ static void keep_batch(rg_task *t, rg_batch_store *st)
     rg_error err = { 0 };
     rg_stored got;
 
-    if (rg_batches_of(t->server->batches, t->owner) >= t->server->o.max_batches) {
+    if (rg_batches_of(t->served->server->batches, t->owner) >= t->served->server->o.max_batches) {
         rg_refusal many;
         rg_refuse(&many, 429, "too_many_batches", NULL, "%d batches have not ended, and more are not taken.",
-                  (int)t->server->o.max_batches);
+                  (int)t->served->server->o.max_batches);
         many.retry_after_s = 60;
-        rg_reply_refusal(t->server, t->x, &many);
+        rg_reply_refusal(t->served, t->x, &many);
         return;
     }
     snprintf(b.owner, sizeof b.owner, "%s", t->owner);
@@ -192,7 +192,7 @@ static void keep_batch(rg_task *t, rg_batch_store *st)
         rg_task_fail(t, st, got, &unknown, &err);
 }
 
-void rg_api_message_batch_new(rg_server *s, rg_exchange *x)
+void rg_api_message_batch_new(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
     rg_task *t = rg_task_new(s, x, keep_batch);
@@ -207,7 +207,7 @@ void rg_api_message_batch_new(rg_server *s, rg_exchange *x)
 
 typedef struct listing {
     rg_listing l;
-    const rg_server *s;
+    const rg_served *s;
 } listing;
 
 static void list_one(void *arg, const rg_batch_record *b)
@@ -220,14 +220,14 @@ static void list_one(void *arg, const rg_batch_record *b)
 
 static void list_batches(rg_task *t, rg_batch_store *st)
 {
-    listing list = { .s = t->server };
+    listing list = { .s = t->served };
     rg_error err = { 0 };
 
     rg_listing_open(&list.l);
     rg_listing_reply(&list.l, t, st, rg_store_batches(st, t->owner, &t->page, list_one, &list, &err), &err);
 }
 
-void rg_api_message_batches(rg_server *s, rg_exchange *x)
+void rg_api_message_batches(rg_served *s, rg_exchange *x)
 {
     const char *after = rg_exchange_query(x, "after_id"), *before = rg_exchange_query(x, "before_id");
     rg_task *t = rg_task_new(s, x, list_batches);
@@ -269,7 +269,7 @@ static void refuse_unended(rg_task *t)
     rg_refusal e;
 
     rg_refuse(&e, 400, "batch_not_ended", NULL, "The batch has not ended: wait for it, or cancel it.");
-    rg_reply_refusal(t->server, t->x, &e);
+    rg_reply_refusal(t->served, t->x, &e);
 }
 
 static void send_results(rg_task *t, rg_batch_store *st)
@@ -321,11 +321,11 @@ static void delete_batch(rg_task *t, rg_batch_store *st)
         rg_out_text(&out, "id", t->id);
         rg_out_text(&out, "type", "message_batch_deleted");
         rg_out_close(&out, '}');
-        rg_reply_json(t->server, t->x, &out);
+        rg_reply_json(t->served, t->x, &out);
     }
 }
 
-static void give(rg_server *s, rg_exchange *x, const char *tail, void (*run)(rg_task *t, rg_batch_store *st))
+static void give(rg_served *s, rg_exchange *x, const char *tail, void (*run)(rg_task *t, rg_batch_store *st))
 {
     rg_task *t = rg_task_new(s, x, run);
 
@@ -333,7 +333,7 @@ static void give(rg_server *s, rg_exchange *x, const char *tail, void (*run)(rg_
         rg_task_end_reading(t, rg_task_read_id(t, prefix, tail), &unknown);
 }
 
-void rg_api_message_batch(rg_server *s, rg_exchange *x)
+void rg_api_message_batch(rg_served *s, rg_exchange *x)
 {
     rg_task *t = rg_task_new(s, x, show_batch);
 
@@ -345,12 +345,12 @@ void rg_api_message_batch(rg_server *s, rg_exchange *x)
     rg_task_end_reading(t, results || rg_task_read_id(t, prefix, ""), &unknown);
 }
 
-void rg_api_message_batch_cancel(rg_server *s, rg_exchange *x)
+void rg_api_message_batch_cancel(rg_served *s, rg_exchange *x)
 {
     give(s, x, "/cancel", cancel_batch);
 }
 
-void rg_api_message_batch_delete(rg_server *s, rg_exchange *x)
+void rg_api_message_batch_delete(rg_served *s, rg_exchange *x)
 {
     give(s, x, "", delete_batch);
 }

@@ -271,7 +271,7 @@ static const rg_shape shape = {
     .whole = whole,
 };
 
-void rg_api_messages(rg_server *s, rg_exchange *x)
+void rg_api_messages(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &shape);
 }
@@ -281,7 +281,7 @@ static void write_count(rg_buf *out, const rg_rendered *r)
     rg_out_int(out, "input_tokens", (int64_t)r->n);
 }
 
-void rg_api_count_tokens(rg_server *s, rg_exchange *x)
+void rg_api_count_tokens(rg_served *s, rg_exchange *x)
 {
     rg_reply_rendered(s, x, read_conversation, write_count);
 }

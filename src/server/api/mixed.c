@@ -28,33 +28,33 @@ bool rg_mixed_add(rg_mixed *p, const int32_t *ids, size_t n, rg_refusal *e)
     return rg_buf_add(&p->ids, ids, n * sizeof *ids) || rg_refuse_memory(e);
 }
 
-bool rg_mixed_text(rg_mixed *p, const rg_server *s, const char *text, size_t n, unsigned flags, rg_refusal *e)
+bool rg_mixed_text(rg_mixed *p, const rg_served *s, const char *text, size_t n, unsigned flags, rg_refusal *e)
 {
     rg_error err = { 0 };
     int32_t *ids = NULL;
     size_t n_ids = 0;
 
     if (!rg_encode(s->engine, text, n, flags, &ids, &n_ids, &err))
-        return rg_refuse_engine((rg_server *)(uintptr_t)s, e, &err), false;
+        return rg_refuse_engine((rg_served *)(uintptr_t)s, e, &err), false;
     bool ok = rg_mixed_add(p, ids, n_ids, e);
     rg_ids_free(ids);
     return ok;
 }
 
-bool rg_mixed_begin(rg_mixed *p, const rg_server *s, rg_refusal *e)
+bool rg_mixed_begin(rg_mixed *p, const rg_served *s, rg_refusal *e)
 {
     rg_error err = { 0 };
     int32_t *ids = NULL;
     size_t n = 0;
 
     if (!rg_encode(s->engine, "", 0, RG_ENCODE_DEFAULT, &ids, &n, &err))
-        return rg_refuse_engine((rg_server *)(uintptr_t)s, e, &err), false;
+        return rg_refuse_engine((rg_served *)(uintptr_t)s, e, &err), false;
     bool ok = !n || ids[0] != s->info.bos_id || rg_mixed_add(p, ids, 1, e);
     rg_ids_free(ids);
     return ok;
 }
 
-bool rg_mixed_list(rg_mixed *p, const rg_server *s, const json_t *list, const char *param, bool special, rg_refusal *e)
+bool rg_mixed_list(rg_mixed *p, const rg_served *s, const json_t *list, const char *param, bool special, rg_refusal *e)
 {
     bool ok = true;
 

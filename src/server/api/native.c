@@ -11,7 +11,7 @@
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */
 
 /* Add pairs of id and bias for every id of a text. */
-static bool add_text_bias(const rg_server *s, json_t *to, const char *text, json_t *bias, rg_refusal *e)
+static bool add_text_bias(const rg_served *s, json_t *to, const char *text, json_t *bias, rg_refusal *e)
 {
     rg_mixed ids;
 
@@ -43,14 +43,14 @@ static bool adapt_bias(rg_call *c, rg_refusal *e)
         json_object_foreach(v, key, entry)
         {
             ok = ok && (is_id(key) ? json_array_append_new(out, json_pack("[I, O]", strtoll(key, NULL, 10), entry)) == 0
-                                   : add_text_bias(c->server, out, key, entry, e));
+                                   : add_text_bias(c->served, out, key, entry, e));
         }
     else
         json_array_foreach(v, i, pair)
         {
             const json_t *name = json_array_get(pair, 0);
             bool is_text = json_array_size(pair) == 2 && json_is_string(name);
-            ok = ok && (is_text ? add_text_bias(c->server, out, json_string_value(name), json_array_get(pair, 1), e)
+            ok = ok && (is_text ? add_text_bias(c->served, out, json_string_value(name), json_array_get(pair, 1), e)
                                 : json_array_append(out, pair) == 0);
         }
     if (ok && (json_is_object(v) || json_is_array(v)))
@@ -144,18 +144,18 @@ static bool read_lora(rg_call *c, rg_refusal *e)
         const json_t *one = json_array_get(list, i), *scale = json_object_get(one, "scale");
         int64_t id;
 
-        if (!rg_json_whole(json_object_get(one, "id"), &id) || id < 0 || id >= c->server->info.n_adapters ||
+        if (!rg_json_whole(json_object_get(one, "id"), &id) || id < 0 || id >= c->served->info.n_adapters ||
             !json_is_number(scale))
             return rg_refuse_field(e, "lora",
                                    "'lora' must hold objects with the 'id' of an adapter and a 'scale': "
                                    "there are %d adapters.",
-                                   (int)c->server->info.n_adapters);
+                                   (int)c->served->info.n_adapters);
         double x = json_number_value(scale);
         if (x != 0 && (x != 1 || chosen))
             return rg_refuse(e, 400, "unsupported_value", "lora",
                              "'lora' may give one adapter a scale of 1, and all others 0.");
         if (x == 1)
-            chosen = rg_engine_adapter(c->server->engine, (int32_t)id);
+            chosen = rg_engine_adapter(c->served->engine, (int32_t)id);
     }
     c->adapter = chosen;
     return true;
@@ -163,8 +163,8 @@ static bool read_lora(rg_call *c, rg_refusal *e)
 
 bool rg_native_read(rg_call *c, rg_refusal *e)
 {
-    if (c->f.n_logprobs > c->server->info.vocab_size)
-        c->f.n_logprobs = c->server->info.vocab_size;
+    if (c->f.n_logprobs > c->served->info.vocab_size)
+        c->f.n_logprobs = c->served->info.vocab_size;
     if (c->f.n_logprobs == 0)
         c->f.n_logprobs = -1;
     return read_samplers(c, e) && read_lora(c, e);
@@ -217,7 +217,7 @@ static bool add_mixed(rg_call *c, const json_t *list, rg_refusal *e)
     rg_mixed ids;
 
     rg_mixed_init(&ids);
-    bool ok = rg_mixed_list(&ids, c->server, list, c->shape->input, c->f.add_special, e) && rg_mixed_take(&ids, c, e);
+    bool ok = rg_mixed_list(&ids, c->served, list, c->shape->input, c->f.add_special, e) && rg_mixed_take(&ids, c, e);
     rg_mixed_fini(&ids);
     return ok;
 }
@@ -254,7 +254,7 @@ bool rg_native_prompts(rg_call *c, bool *is_list, rg_refusal *e)
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 
-static void write_bias(rg_buf *b, const rg_server *s, const rg_call *c)
+static void write_bias(rg_buf *b, const rg_served *s, const rg_call *c)
 {
     rg_out_open(b, "logit_bias", '[');
     for (int32_t i = 0; c && i < c->f.n_bias; i++) {
@@ -272,7 +272,7 @@ static void write_bias(rg_buf *b, const rg_server *s, const rg_call *c)
     rg_out_close(b, ']');
 }
 
-static void write_lists(rg_buf *b, const rg_server *s, const rg_call *c)
+static void write_lists(rg_buf *b, const rg_served *s, const rg_call *c)
 {
     static const char *const breakers[] = { "\n", ":", "\"", "*" };
     const bool own = c && c->f.dry_breakers.text;
@@ -294,10 +294,10 @@ static void write_lists(rg_buf *b, const rg_server *s, const rg_call *c)
     rg_out_close(b, ']');
 }
 
-void rg_native_settings(rg_buf *b, const char *key, const rg_server *s, const rg_call *c)
+void rg_native_settings(rg_buf *b, const char *key, const rg_served *s, const rg_call *c)
 {
     const rg_sampling *p = c ? &c->sampling : &s->info.sampling;
-    int64_t asked = !c                                           ? (s->o.max_tokens ? s->o.max_tokens : -1)
+    int64_t asked = !c ? (s->server->o.max_tokens ? s->server->o.max_tokens : -1)
                     : c->f.max_completion_tokens == RG_UNLIMITED ? -1
                     : c->f.max_completion_tokens != RG_NOT_GIVEN ? c->f.max_completion_tokens
                     : c->f.max_tokens != RG_NOT_GIVEN            ? c->f.max_tokens

@@ -18,6 +18,6 @@ bool rg_native_read(rg_call *c, rg_refusal *e);
 bool rg_native_prompts(rg_call *c, bool *is_list, rg_refusal *e);
 
 /* "generation_settings": how a call chooses tokens; of a call that is not there (NULL), the defaults. */
-void rg_native_settings(rg_buf *b, const char *key, const rg_server *s, const rg_call *c);
+void rg_native_settings(rg_buf *b, const char *key, const rg_served *s, const rg_call *c);
 
 #endif

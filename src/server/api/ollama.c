@@ -89,8 +89,8 @@ bool rg_ollama_adapt(rg_call *c, rg_refusal *e)
     json_t *stream = json_object_get(c->body, "stream");
     double keep_s;
 
-    if (c->server->models && rg_ollama_keeps(c->body, &keep_s))
-        rg_models_keep(c->server, keep_s);
+    if (c->served->server->models && rg_ollama_keeps(c->body, &keep_s))
+        rg_models_keep(c->served, keep_s);
     drop_no_limit(c->body);
     if ((!stream || json_is_null(stream)) && json_object_set_new(c->body, "stream", json_true()) != 0)
         return rg_refuse_memory(e);
@@ -107,9 +107,8 @@ bool rg_ollama_think(rg_call *c, rg_refusal *e)
         return true;
     if (!json_is_boolean(v) && (!level || !rg_one_of("low|medium|high", level)))
         return rg_refuse_field(e, "think", "'think' must be true, false, or one of low|medium|high.");
-    if (wanted && !c->server->use.thinks)
-        return rg_refuse(e, 400, "unsupported_value", "think", "\"%.200s\" does not support thinking",
-                         c->server->o.model);
+    if (wanted && !c->served->use.thinks)
+        return rg_refuse(e, 400, "unsupported_value", "think", "\"%.200s\" does not support thinking", c->served->name);
     json_t *kwargs = json_pack("{s:b, s:b}", "enable_thinking", wanted, "thinking", wanted);
     bool ok = kwargs && json_object_set_new(c->body, "chat_template_kwargs", kwargs) == 0;
     if (ok && level)

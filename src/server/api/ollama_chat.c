@@ -156,7 +156,7 @@ static bool answer_empty(rg_call *c, const char *key, rg_refusal *e)
     double keep_s;
     rg_buf out;
 
-    if (!rg_check_model(c->server, name, e))
+    if (!rg_check_model(c->served, name, e))
         return false;
     rg_buf_init(&out, 1 << 16);
     rg_ollama_open(&out, c);
@@ -173,7 +173,7 @@ static bool answer_empty(rg_call *c, const char *key, rg_refusal *e)
     rg_out_close(&out, '}');
     if (stream)
         rg_event_close(&out, c->family);
-    rg_note_answer(c->server, c->x, 200);
+    rg_note_answer(c->served, c->x, 200);
     rg_exchange_reply(c->x, 200, stream ? c->family->stream_type : "application/json", &out);
     return false;
 }
@@ -208,7 +208,7 @@ static const rg_shape chat_shape = {
     .whole = whole,
 };
 
-void rg_api_ollama_chat(rg_server *s, rg_exchange *x)
+void rg_api_ollama_chat(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &chat_shape);
 }
@@ -274,8 +274,8 @@ static bool prepend_context(rg_call *c, rg_refusal *e)
     if (!json_array_size(context))
         return true;
     rg_mixed_init(&all);
-    size_t skip = p->n && p->ids[0] == c->server->info.bos_id;
-    bool ok = rg_mixed_list(&all, c->server, context, "context", false, e) &&
+    size_t skip = p->n && p->ids[0] == c->served->info.bos_id;
+    bool ok = rg_mixed_list(&all, c->served, context, "context", false, e) &&
               rg_mixed_add(&all, p->ids + skip, p->n - skip, e) && rg_mixed_take(&all, c, e);
     rg_mixed_fini(&all);
     if (!ok)
@@ -291,9 +291,8 @@ static bool read_insert(rg_call *c, rg_refusal *e)
 {
     const rg_fim_prompt prompt = { .prefix = text_of(c, "prompt"), .suffix = text_of(c, "suffix"), .start = "" };
 
-    if (c->server->fim.prefix < 0)
-        return rg_refuse(e, 400, "unsupported_value", "suffix", "\"%.200s\" does not support insert",
-                         c->server->o.model);
+    if (c->served->fim.prefix < 0)
+        return rg_refuse(e, 400, "unsupported_value", "suffix", "\"%.200s\" does not support insert", c->served->name);
     return rg_fim_take(c, &prompt, e);
 }
 
@@ -325,7 +324,7 @@ static bool read_generate(rg_call *c, rg_refusal *e)
         c->shape = &text_shape;
         return read_insert(c, e);
     }
-    if (raw || !rg_chat_has_template(c->server->engine)) {
+    if (raw || !rg_chat_has_template(c->served->engine)) {
         c->shape = &text_shape;
         return read_text(c, e) && (raw || prepend_context(c, e));
     }
@@ -339,7 +338,7 @@ static bool read_generate(rg_call *c, rg_refusal *e)
 static const rg_shape text_shape = { GENERATE };
 static const rg_shape turn_shape = { GENERATE, .is_chat = true };
 
-void rg_api_ollama_generate(rg_server *s, rg_exchange *x)
+void rg_api_ollama_generate(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &turn_shape);
 }

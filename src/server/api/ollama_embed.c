@@ -27,7 +27,7 @@ static bool answer_empty(rg_call *c, const char *key, rg_refusal *e)
 {
     rg_buf out;
 
-    if (!rg_check_model(c->server, json_string_value(json_object_get(c->body, "model")), e))
+    if (!rg_check_model(c->served, json_string_value(json_object_get(c->body, "model")), e))
         return false;
     rg_buf_init(&out, 4096);
     rg_out_open(&out, NULL, '{');
@@ -36,7 +36,7 @@ static bool answer_empty(rg_call *c, const char *key, rg_refusal *e)
     rg_out_open(&out, key, '[');
     rg_out_close(&out, ']');
     rg_out_close(&out, '}');
-    rg_reply_json(c->server, c->x, &out);
+    rg_reply_json(c->served, c->x, &out);
     return false;
 }
 
@@ -68,7 +68,7 @@ static const rg_shape many = { .api = RG_API_EMBEDDINGS | RG_API_OLLAMA,
                                .ended = rg_embeddings_ended,
                                .whole = whole_many };
 
-void rg_api_ollama_embed(rg_server *s, rg_exchange *x)
+void rg_api_ollama_embed(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &many);
 }
@@ -103,7 +103,7 @@ static const rg_shape one = { .api = RG_API_EMBEDDINGS | RG_API_OLLAMA,
                               .ended = rg_embeddings_ended,
                               .whole = whole_one };
 
-void rg_api_ollama_embeddings(rg_server *s, rg_exchange *x)
+void rg_api_ollama_embeddings(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &one);
 }

@@ -54,13 +54,13 @@ static void write_facts(rg_buf *b, bool is_gguf, const char *family, uint64_t n_
     rg_out_close(b, '}');
 }
 
-static void write_details(rg_buf *b, const rg_server *s)
+static void write_details(rg_buf *b, const rg_served *s)
 {
     write_facts(b, s->card.is_gguf, s->card.family, s->info.n_parameters, s->card.weight_type);
 }
 
 /* A name for the files as they are now: it changes when they do. */
-static void write_digest(rg_buf *b, const rg_server *s, const char *name)
+static void write_digest(rg_buf *b, const rg_served *s, const char *name)
 {
     char text[1200], hex[65];
     uint8_t sum[32];
@@ -74,9 +74,9 @@ static void write_digest(rg_buf *b, const rg_server *s, const char *name)
 }
 
 /* One of a list; running: it is in memory. */
-static void write_model(rg_buf *b, rg_server *s, const char *name, bool running)
+static void write_model(rg_buf *b, rg_served *s, const char *name, bool running)
 {
-    int64_t expires_s = s->models ? rg_models_expire_s(s) : 0;
+    int64_t expires_s = s->server->models ? rg_models_expire_s(s) : 0;
 
     rg_out_open(b, NULL, '{');
     rg_ollama_write_name(b, "name", name);
@@ -99,14 +99,14 @@ static void write_model(rg_buf *b, rg_server *s, const char *name, bool running)
 }
 
 /* One that is not open: what its files say. */
-static void write_closed(rg_buf *b, const rg_server *s)
+static void write_closed(rg_buf *b, const rg_served *s)
 {
     int64_t modified_s, bytes = (int64_t)rg_models_stored(s, &modified_s);
     const rg_model_facts *f = rg_models_facts(s);
 
     rg_out_open(b, NULL, '{');
-    rg_ollama_write_name(b, "name", s->o.model);
-    rg_ollama_write_name(b, "model", s->o.model);
+    rg_ollama_write_name(b, "name", s->name);
+    rg_ollama_write_name(b, "model", s->name);
     rg_ollama_write_time(b, "modified_at", modified_s);
     rg_out_int(b, "size", bytes);
     rg_out_text(b, "digest", "");
@@ -120,46 +120,46 @@ static void write_closed(rg_buf *b, const rg_server *s)
     rg_out_close(b, '}');
 }
 
-static void write_models(rg_buf *b, rg_server *s, bool running)
+static void write_models(rg_buf *b, rg_served *s, bool running)
 {
-    bool open = rg_server_hold(s);
+    bool open = rg_served_hold(s);
 
     if (!open && !running)
         write_closed(b, s);
     if (!open)
         return;
-    write_model(b, s, s->o.model, running);
+    write_model(b, s, s->name, running);
     for (int32_t i = 0; i < s->info.n_adapters; i++)
         write_model(b, s, rg_engine_adapter(s->engine, i), running);
-    rg_server_release(s);
+    rg_served_release(s);
 }
 
-static void reply_models(rg_server *s, rg_exchange *x, bool running)
+static void reply_models(rg_served *s, rg_exchange *x, bool running)
 {
-    rg_server *each;
+    rg_served *each;
     rg_buf out;
 
     rg_buf_init(&out, 1 << 18);
     rg_out_open(&out, NULL, '{');
     rg_out_open(&out, "models", '[');
-    for (int i = 0; (each = rg_server_nth(s, i)); i++)
+    for (int i = 0; (each = rg_server_nth(s->server, i)); i++)
         write_models(&out, each, running);
     rg_out_close(&out, ']');
     rg_out_close(&out, '}');
     rg_reply_json(s, x, &out);
 }
 
-void rg_api_ollama_tags(rg_server *s, rg_exchange *x)
+void rg_api_ollama_tags(rg_served *s, rg_exchange *x)
 {
     reply_models(s, x, false);
 }
 
-void rg_api_ollama_ps(rg_server *s, rg_exchange *x)
+void rg_api_ollama_ps(rg_served *s, rg_exchange *x)
 {
     reply_models(s, x, true);
 }
 
-void rg_api_ollama_version(rg_server *s, rg_exchange *x)
+void rg_api_ollama_version(rg_served *s, rg_exchange *x)
 {
     rg_buf out;
 
@@ -172,7 +172,7 @@ void rg_api_ollama_version(rg_server *s, rg_exchange *x)
 
 /* ---- one model --------------------------------------------------------------------------------------------------- */
 
-static void write_under(rg_buf *b, const rg_server *s, const char *name, int64_t v)
+static void write_under(rg_buf *b, const rg_served *s, const char *name, int64_t v)
 {
     char key[160];
 
@@ -182,7 +182,7 @@ static void write_under(rg_buf *b, const rg_server *s, const char *name, int64_t
 }
 
 /* Under GGUF's keys, those of the architecture below its name. */
-static void write_info(rg_buf *b, const rg_server *s)
+static void write_info(rg_buf *b, const rg_served *s)
 {
     const rg_card *card = &s->card;
     const rg_info *info = &s->info;
@@ -190,7 +190,7 @@ static void write_info(rg_buf *b, const rg_server *s)
 
     rg_out_open(b, "model_info", '{');
     rg_out_text(b, "general.architecture", card->family);
-    rg_out_text(b, "general.basename", s->o.model);
+    rg_out_text(b, "general.basename", s->name);
     rg_out_int(b, "general.parameter_count", (int64_t)info->n_parameters);
     write_under(b, s, "context_length",
                 info->max_seq_len < card->context_length ? info->max_seq_len : card->context_length);
@@ -218,7 +218,7 @@ static void write_info(rg_buf *b, const rg_server *s)
 }
 
 /* The sampling that the checkpoint asks for, where it is not neutral: a line each. */
-static void write_parameters(rg_buf *b, const rg_server *s)
+static void write_parameters(rg_buf *b, const rg_served *s)
 {
     const rg_sampling *p = &s->info.sampling, neutral = rg_sampling_default();
     const struct {
@@ -244,7 +244,7 @@ static void write_parameters(rg_buf *b, const rg_server *s)
     rg_buf_fini(&text);
 }
 
-static void write_shown(rg_buf *b, const rg_server *s, const char *name)
+static void write_shown(rg_buf *b, const rg_served *s, const char *name)
 {
     rg_out_open(b, NULL, '{');
     rg_out_text(b, "license", "");
@@ -260,7 +260,7 @@ static void write_shown(rg_buf *b, const rg_server *s, const char *name)
 }
 
 /* The body's name of a model, in its newer or older field: one that is here, else *e. */
-static bool find_model(const rg_server *s, const json_t *body, const char **name, rg_refusal *e)
+static bool find_model(const rg_served *s, const json_t *body, const char **name, rg_refusal *e)
 {
     const json_t *v = json_object_get(body, "model") ? json_object_get(body, "model") : json_object_get(body, "name");
     const char *given = json_string_value(v);
@@ -269,11 +269,11 @@ static bool find_model(const rg_server *s, const json_t *body, const char **name
         return rg_refuse_field(e, "model", "'model' must be the name of a model.");
     if (!rg_is_model(s, given))
         return rg_refuse_model(s, e);
-    *name = rg_find_adapter(s, given) ? rg_find_adapter(s, given) : s->o.model;
+    *name = rg_find_adapter(s, given) ? rg_find_adapter(s, given) : s->name;
     return true;
 }
 
-void rg_api_ollama_show(rg_server *s, rg_exchange *x)
+void rg_api_ollama_show(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
     json_t *body = rg_read_object(x, &e);
@@ -293,7 +293,7 @@ void rg_api_ollama_show(rg_server *s, rg_exchange *x)
 /* ---- what manages models ----------------------------------------------------------------------------------------- */
 
 /* A model that is here need not be fetched. */
-void rg_api_ollama_pull(rg_server *s, rg_exchange *x)
+void rg_api_ollama_pull(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
     json_t *body = rg_read_object(x, &e);
@@ -316,7 +316,7 @@ void rg_api_ollama_pull(rg_server *s, rg_exchange *x)
     json_decref(body);
 }
 
-void rg_api_ollama_manage(rg_server *s, rg_exchange *x)
+void rg_api_ollama_manage(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
 
@@ -325,7 +325,7 @@ void rg_api_ollama_manage(rg_server *s, rg_exchange *x)
     rg_reply_refusal(s, x, &e);
 }
 
-void rg_api_ollama_blob(rg_server *s, rg_exchange *x)
+void rg_api_ollama_blob(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
 

@@ -336,7 +336,7 @@ static void write_components(rg_buf *b)
     rg_out_close(b, '}');
 }
 
-void rg_api_openapi(rg_server *s, rg_exchange *x)
+void rg_api_openapi(rg_served *s, rg_exchange *x)
 {
     rg_buf out;
 
@@ -347,7 +347,7 @@ void rg_api_openapi(rg_server *s, rg_exchange *x)
     rg_out_text(&out, "title", "ridge");
     rg_out_text(&out, "version", RG_VERSION);
     rg_out_close(&out, '}');
-    if (rg_keys_count(s->keys))
+    if (rg_keys_count(s->server->keys))
         rg_out_raw(&out, "security", "[{\"key\":[]}]", strlen("[{\"key\":[]}]"));
     write_paths(&out);
     write_components(&out);

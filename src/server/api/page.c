@@ -13,7 +13,7 @@ static bool asks_for_ollama(const rg_exchange *x)
     return (agent && !strncasecmp(agent, "ollama", 6)) || (accept && !strncmp(accept, "text/plain", 10));
 }
 
-void rg_api_page(rg_server *s, rg_exchange *x)
+void rg_api_page(rg_served *s, rg_exchange *x)
 {
     const char *path = rg_exchange_path(x);
     const rg_page_file *f = rg_page_files;
@@ -26,7 +26,7 @@ void rg_api_page(rg_server *s, rg_exchange *x)
     }
     while (f->path && strcmp(f->path, path) != 0)
         f++;
-    if (!f->path || s->o.no_page) {
+    if (!f->path || s->server->o.no_page) {
         rg_refuse(&e, 404, "not_found", NULL, "There is nothing at this path.");
         rg_reply_refusal(s, x, &e);
         return;

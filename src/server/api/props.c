@@ -5,7 +5,7 @@
 #include "server/api/abilities.h"
 #include "server/api/native.h"
 
-static void write_special(rg_buf *b, const rg_server *s, const char *key, int32_t id)
+static void write_special(rg_buf *b, const rg_served *s, const char *key, int32_t id)
 {
     size_t n = 0;
     const char *text = id < 0 ? "" : rg_id_bytes(s->engine, id, false, &n);
@@ -21,7 +21,7 @@ static void write_modalities(rg_buf *b)
     rg_out_close(b, '}');
 }
 
-void rg_api_props(rg_server *s, rg_exchange *x)
+void rg_api_props(rg_served *s, rg_exchange *x)
 {
     rg_buf out;
 
@@ -36,7 +36,7 @@ void rg_api_props(rg_server *s, rg_exchange *x)
     rg_native_settings(&out, "params", s, NULL);
     rg_out_close(&out, '}');
     rg_out_int(&out, "total_slots", s->card.max_seqs);
-    rg_out_text(&out, "model_alias", s->o.model);
+    rg_out_text(&out, "model_alias", s->name);
     rg_out_text(&out, "model_path", s->card.path);
     write_modalities(&out);
     rg_write_abilities(&out, s);
@@ -50,7 +50,7 @@ void rg_api_props(rg_server *s, rg_exchange *x)
     rg_reply_json(s, x, &out);
 }
 
-static void refuse(rg_server *s, rg_exchange *x, const char *text)
+static void refuse(rg_served *s, rg_exchange *x, const char *text)
 {
     rg_refusal e;
 
@@ -59,9 +59,9 @@ static void refuse(rg_server *s, rg_exchange *x, const char *text)
 }
 
 /* A slot is a sequence that may run: the engine has no fixed places, so that those that run count as the first ones. */
-void rg_api_slots(rg_server *s, rg_exchange *x)
+void rg_api_slots(rg_served *s, rg_exchange *x)
 {
-    if (s->o.no_slots) {
+    if (s->server->o.no_slots) {
         refuse(s, x, "This server does not tell its slots (--no-slots).");
         return;
     }
@@ -82,19 +82,19 @@ void rg_api_slots(rg_server *s, rg_exchange *x)
     rg_reply_json(s, x, &out);
 }
 
-void rg_api_slot_action(rg_server *s, rg_exchange *x)
+void rg_api_slot_action(rg_served *s, rg_exchange *x)
 {
     refuse(s, x,
            "Slots cannot be saved, restored or erased: prefixes are cached by what they hold, and shared by all "
            "requests (cache_prompt: false takes none).");
 }
 
-void rg_api_props_set(rg_server *s, rg_exchange *x)
+void rg_api_props_set(rg_served *s, rg_exchange *x)
 {
     refuse(s, x, "Properties of this server are set by its flags, when it starts.");
 }
 
-void rg_api_lora_adapters(rg_server *s, rg_exchange *x)
+void rg_api_lora_adapters(rg_served *s, rg_exchange *x)
 {
     rg_buf out;
 
@@ -111,7 +111,7 @@ void rg_api_lora_adapters(rg_server *s, rg_exchange *x)
     rg_reply_json(s, x, &out);
 }
 
-void rg_api_lora_set(rg_server *s, rg_exchange *x)
+void rg_api_lora_set(rg_served *s, rg_exchange *x)
 {
     refuse(s, x, "Adapters are chosen by each request: by its 'model', or by 'lora' with their ids.");
 }

@@ -56,14 +56,14 @@ void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e)
     rg_out_close(b, '}');
 }
 
-void rg_note_answer(rg_server *s, rg_exchange *x, int status)
+void rg_note_answer(rg_served *s, rg_exchange *x, int status)
 {
     const rg_exchange_note *n = rg_exchange_notes(x);
     double took = rg_seconds(n->since_ns, rg_now_ns());
     const char *path = n->route >= 0 ? rg_routes[n->route].path : "other";
     const char *method = n->route >= 0 ? rg_routes[n->route].method : "any";
 
-    rg_count_http(rg_server_nth(s, 0)->metrics, n->route, path, method, status, took);
+    rg_count_http(rg_server_nth(s->server, 0)->metrics, n->route, path, method, status, took);
     const rg_log_field fields[] = { { .name = "request_id", .text = rg_exchange_id(x) },
                                     { .name = "method", .text = method },
                                     { .name = "path", .text = path },
@@ -73,7 +73,7 @@ void rg_note_answer(rg_server *s, rg_exchange *x, int status)
                 1e3 * took);
 }
 
-void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e)
+void rg_reply_refusal(rg_served *s, rg_exchange *x, const rg_refusal *e)
 {
     rg_refusal lost;
     rg_buf body;
@@ -97,7 +97,7 @@ void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e)
     rg_exchange_reply(x, e->status, "application/json", &body);
 }
 
-void rg_reply_json(rg_server *s, rg_exchange *x, rg_buf *body)
+void rg_reply_json(rg_served *s, rg_exchange *x, rg_buf *body)
 {
     if (body->failed || rg_json_lost()) {
         rg_refusal e;
@@ -110,7 +110,7 @@ void rg_reply_json(rg_server *s, rg_exchange *x, rg_buf *body)
     rg_exchange_reply(x, 200, "application/json", body);
 }
 
-void rg_reply_text(rg_server *s, rg_exchange *x, int status, const char *type, const char *text)
+void rg_reply_text(rg_served *s, rg_exchange *x, int status, const char *type, const char *text)
 {
     rg_buf body;
 
@@ -139,7 +139,7 @@ json_t *rg_read_object(rg_exchange *x, rg_refusal *e)
     return v;
 }
 
-void rg_refuse_engine(rg_server *s, rg_refusal *e, const rg_error *err)
+void rg_refuse_engine(rg_served *s, rg_refusal *e, const rg_error *err)
 {
     switch (err->code) {
     case RG_E_BUSY:
@@ -178,7 +178,7 @@ static bool is_name(const char *name, const char *given)
     return !strncmp(name, given, n) && (!given[n] || !strcmp(given + n, ":latest"));
 }
 
-const char *rg_find_adapter(const rg_server *s, const char *name)
+const char *rg_find_adapter(const rg_served *s, const char *name)
 {
     const char *found = NULL;
 
@@ -189,20 +189,20 @@ const char *rg_find_adapter(const rg_server *s, const char *name)
 }
 
 /* The i-th name behind the first: of the other models, or of the adapters of the only one. */
-static const char *nth_name(const rg_server *s, int i)
+static const char *nth_name(const rg_served *s, int i)
 {
-    const rg_server *other = s->models ? rg_models_nth(s->models, i + 1) : NULL;
+    const rg_served *other = s->server->models ? rg_models_nth(s->server->models, i + 1) : NULL;
 
-    if (s->models)
-        return other ? other->o.model : NULL;
+    if (s->server->models)
+        return other ? other->name : NULL;
     return i < s->info.n_adapters ? rg_engine_adapter(s->engine, i) : NULL;
 }
 
-bool rg_refuse_model(const rg_server *s, rg_refusal *e)
+bool rg_refuse_model(const rg_served *s, rg_refusal *e)
 {
     char served[sizeof e->text - 80];
-    const rg_server *first = s->models ? rg_models_nth(s->models, 0) : s;
-    size_t n = (size_t)snprintf(served, sizeof served, "'%s'", first->o.model);
+    const rg_served *first = s->server->models ? rg_models_nth(s->server->models, 0) : s;
+    size_t n = (size_t)snprintf(served, sizeof served, "'%s'", first->name);
     const char *name;
 
     for (int i = 0; (name = nth_name(s, i)) && n < sizeof served; i++) {
@@ -216,24 +216,24 @@ bool rg_refuse_model(const rg_server *s, rg_refusal *e)
                      served);
 }
 
-bool rg_is_model(const rg_server *s, const char *name)
+bool rg_is_model(const rg_served *s, const char *name)
 {
-    bool is = is_name(s->o.model, name) || !strcmp(name, "default") || rg_find_adapter(s, name);
+    bool is = is_name(s->name, name) || !strcmp(name, "default") || rg_find_adapter(s, name);
 
-    for (int32_t i = 0; !is && i < s->o.n_aliases; i++)
-        is = is_name(s->o.aliases[i], name);
+    for (int32_t i = 0; !is && s == s->server->first && i < s->server->o.n_aliases; i++)
+        is = is_name(s->server->o.aliases[i], name);
     return is;
 }
 
-bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
+bool rg_check_model(const rg_served *s, const char *name, rg_refusal *e)
 {
-    bool alone = !s->info.n_adapters && !s->o.strict_model;
+    bool alone = !s->info.n_adapters && !s->server->o.strict_model;
 
     return alone || !name || !*name || rg_is_model(s, name) || rg_refuse_model(s, e);
 }
 
 /* The message that is continued ends within its reasoning. */
-static bool leaves_reasoning_open(const rg_server *s, const rg_conversation *talk, int *think)
+static bool leaves_reasoning_open(const rg_served *s, const rg_conversation *talk, int *think)
 {
     const json_t *messages = json_object_get(talk->all, "messages");
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
@@ -243,7 +243,7 @@ static bool leaves_reasoning_open(const rg_server *s, const rg_conversation *tal
 }
 
 /* Where the answer begins, and whether reasoning may come first. */
-static void find_start(const rg_server *s, const rg_conversation *talk, rg_rendered *r)
+static void find_start(const rg_served *s, const rg_conversation *talk, rg_rendered *r)
 {
     if (leaves_reasoning_open(s, talk, &r->think))
         r->start = RG_START_THINKING;
@@ -267,7 +267,7 @@ static void clean(char *s)
 }
 
 /* The template's own words are what helps: which conversation it takes, or why it cannot be used at all. */
-static void refuse_conversation(rg_server *s, rg_refusal *e, rg_error *err)
+static void refuse_conversation(rg_served *s, rg_refusal *e, rg_error *err)
 {
     const char *problem = rg_engine_chat_problem(s->engine);
 
@@ -284,9 +284,9 @@ static void refuse_conversation(rg_server *s, rg_refusal *e, rg_error *err)
 }
 
 /* Variables of the template that the server sets where a conversation does not.  False: no memory. */
-static bool set_variables(const rg_server *s, json_t *all)
+static bool set_variables(const rg_served *s, json_t *all)
 {
-    const char *text = s->o.template_kwargs;
+    const char *text = s->server->o.template_kwargs;
     json_t *v = text ? rg_json_load(text, strlen(text), 0, NULL) : NULL;
     bool ok = !text || (v && json_object_update_missing(all, v) == 0);
 
@@ -294,7 +294,7 @@ static bool set_variables(const rg_server *s, json_t *all)
     return ok;
 }
 
-bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e)
+bool rg_render(rg_served *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e)
 {
     rg_chat_options o = { .no_generation_prompt = !generation_prompt, .continue_final = talk->continued };
     rg_error err = { 0 };

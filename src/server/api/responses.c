@@ -25,7 +25,7 @@ static void write_text_settings(rg_buf *b, const json_t *text)
 
 static void write_settings(rg_buf *b, const rg_call *c)
 {
-    rg_sampling s = rg_fields_sampling(&c->f, &c->server->info.sampling);
+    rg_sampling s = rg_fields_sampling(&c->f, &c->served->info.sampling);
     const json_t *effort = json_object_get(json_object_get(c->body, "reasoning"), "effort");
     const json_t *choice = json_object_get(c->body, "tool_choice");
 
@@ -216,7 +216,7 @@ static const rg_shape shape = {
     .whole = whole,
 };
 
-void rg_api_responses(rg_server *s, rg_exchange *x)
+void rg_api_responses(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
     rg_call *c = rg_call_new(s, x, &shape, &e);
@@ -235,7 +235,7 @@ static void write_count(rg_buf *out, const rg_rendered *r)
     rg_out_int(out, "input_tokens", (int64_t)r->n);
 }
 
-void rg_api_response_tokens(rg_server *s, rg_exchange *x)
+void rg_api_response_tokens(rg_served *s, rg_exchange *x)
 {
     rg_reply_rendered(s, x, read_conversation, write_count);
 }

@@ -20,20 +20,20 @@ static const char *text_of(const json_t *v, const char *key)
 
 /* ---- documents --------------------------------------------------------------------------------------------------- */
 
-json_t *rg_kept_load(rg_server *s, const char *owner, const char *id)
+json_t *rg_kept_load(rg_served *s, const char *owner, const char *id)
 {
     size_t n = 0;
-    char *text = rg_kept_get(s->kept, owner, id, &n);
+    char *text = rg_kept_get(s->server->kept, owner, id, &n);
     json_t *v = text ? rg_json_load(text, n, JSON_ALLOW_NUL, NULL) : NULL;
 
     rg_free(text);
     return v;
 }
 
-bool rg_kept_store(rg_server *s, const char *owner, const char *id, const json_t *v)
+bool rg_kept_store(rg_served *s, const char *owner, const char *id, const json_t *v)
 {
     char *text = v && !rg_json_lost() ? rg_body_dump(v) : NULL;
-    bool ok = text && rg_kept_put(s->kept, owner, id, text, strlen(text));
+    bool ok = text && rg_kept_put(s->server->kept, owner, id, text, strlen(text));
 
     rg_free(text);
     return ok;
@@ -117,7 +117,7 @@ static json_t *referred(const rg_conversation *talk, const json_t *reference)
     if (!at || strlen(at) < 33)
         return NULL;
     snprintf(response, sizeof response, "resp_%.32s", at + 1);
-    v = rg_kept_load(talk->server, talk->owner, response);
+    v = rg_kept_load(talk->served, talk->owner, response);
     found = rg_items_find(json_object_get(json_object_get(v, "response"), "output"), id);
     found = found ? found : rg_items_find(json_object_get(v, "items"), id);
     json_t *item = found ? json_incref((json_t *)(uintptr_t)found) : NULL;
@@ -138,7 +138,7 @@ static void resolve(rg_conversation *talk, json_t *items)
 
 /* ---- the way back ------------------------------------------------------------------------------------------------ */
 
-json_t *rg_kept_history(rg_server *s, const char *owner, const char *last)
+json_t *rg_kept_history(rg_served *s, const char *owner, const char *last)
 {
     json_t *turns = json_array(), *all = json_array(), *v;
     const char *at = last;
@@ -164,7 +164,7 @@ json_t *rg_kept_history(rg_server *s, const char *owner, const char *last)
 
 static bool read_previous(rg_conversation *talk, const char *id, json_t **history, rg_refusal *e)
 {
-    *history = rg_kept_history(talk->server, talk->owner, id);
+    *history = rg_kept_history(talk->served, talk->owner, id);
     talk->previous = json_string(id);
     return *history || rg_refuse(e, 400, "previous_response_not_found", "previous_response_id",
                                  "The previous response, or one before it, is not here: it was not stored, was "
@@ -178,12 +178,12 @@ static bool read_kept_conversation(rg_conversation *talk, const json_t *given, j
 
     if (!id)
         return rg_refuse_field(e, "conversation", "'conversation' must be an id, or an object with one.");
-    v = rg_kept_load(talk->server, talk->owner, id);
+    v = rg_kept_load(talk->served, talk->owner, id);
     if (!json_object_get(v, "conversation")) {
         json_decref(v);
         return rg_refuse(e, 400, "conversation_not_found", "conversation", "There is no such conversation.");
     }
-    *history = rg_kept_history(talk->server, talk->owner, text_of(v, "last"));
+    *history = rg_kept_history(talk->served, talk->owner, text_of(v, "last"));
     talk->conversation = json_string(id);
     json_decref(v);
     return *history || rg_refuse(e, 400, "conversation_not_found", "conversation",
@@ -220,14 +220,14 @@ json_t *rg_items_with_history(const json_t *body, rg_conversation *talk, rg_refu
 
 /* ---- keeping ----------------------------------------------------------------------------------------------------- */
 
-bool rg_conversation_append(rg_server *s, const char *owner, const char *id, const rg_buf *items)
+bool rg_conversation_append(rg_served *s, const char *owner, const char *id, const rg_buf *items)
 {
     json_t *v;
     char segment[64];
     rg_buf b;
     bool ok;
 
-    rg_kept_hold(s->kept);
+    rg_kept_hold(s->server->kept);
     v = rg_kept_load(s, owner, id);
     ok = json_object_get(v, "conversation");
     snprintf(segment, sizeof segment, "part_%016llx%016llx", (unsigned long long)rg_seed(),
@@ -238,12 +238,12 @@ bool rg_conversation_append(rg_server *s, const char *owner, const char *id, con
         rg_out_raw(&b, "items", items->data, items->n);
         rg_out_text(&b, "previous", text_of(v, "last"));
         rg_out_close(&b, '}');
-        ok = !b.failed && rg_kept_put(s->kept, owner, segment, b.data, b.n) &&
+        ok = !b.failed && rg_kept_put(s->server->kept, owner, segment, b.data, b.n) &&
              json_object_set_new(v, "last", json_string(segment)) == 0 && rg_kept_store(s, owner, id, v);
     }
     if (b.failed)
         rg_json_lose();
-    rg_kept_release(s->kept);
+    rg_kept_release(s->server->kept);
     rg_buf_fini(&b);
     json_decref(v);
     return ok;
@@ -265,7 +265,7 @@ static void write_turn(rg_buf *b, const rg_call *c)
 
 void rg_response_keep(rg_call *c, bool done, const rg_refusal *e)
 {
-    const char *owner = rg_keys_owner(c->server->keys, rg_exchange_notes(c->x)->tenant);
+    const char *owner = rg_keys_owner(c->served->server->keys, rg_exchange_notes(c->x)->tenant);
     rg_buf b;
 
     if (!c->items)
@@ -276,7 +276,7 @@ void rg_response_keep(rg_call *c, bool done, const rg_refusal *e)
         if (b.failed)
             rg_json_lose();
         else if (!rg_json_lost())
-            rg_conversation_append(c->server, owner, json_string_value(c->conversation), &b);
+            rg_conversation_append(c->served, owner, json_string_value(c->conversation), &b);
         rg_buf_reset(&b);
     }
     if (c->f.store) {
@@ -288,7 +288,7 @@ void rg_response_keep(rg_call *c, bool done, const rg_refusal *e)
         if (b.failed)
             rg_json_lose();
         else if (!rg_json_lost())
-            rg_kept_put(c->server->kept, owner, c->id, b.data, b.n);
+            rg_kept_put(c->served->server->kept, owner, c->id, b.data, b.n);
     }
     rg_buf_fini(&b);
 }

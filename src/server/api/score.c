@@ -14,7 +14,7 @@
 
 static bool check_head(const rg_call *c, rg_refusal *e)
 {
-    int32_t n = c->server->info.n_labels;
+    int32_t n = c->served->info.n_labels;
 
     if (n == 1)
         return true;
@@ -49,9 +49,9 @@ static bool read_texts(const rg_call *c, const char *field, texts *out, rg_refus
     out->n = json_is_array(out->v) ? json_array_size(out->v) : 1;
     if (!out->n)
         return rg_refuse_field(e, field, "'%s' is empty: it needs one text at least.", field);
-    if (out->n > (size_t)c->server->o.max_choices)
+    if (out->n > (size_t)c->served->server->o.max_choices)
         return rg_refuse_field(e, field, "'%s' has %zu texts, and %d are the most of one request.", field, out->n,
-                               (int)c->server->o.max_choices);
+                               (int)c->served->server->o.max_choices);
     for (size_t i = 0; i < out->n; i++)
         if (!nth(out, i))
             return rg_refuse_field(e, field, "'%s' must be a text or a list of texts.", field);
@@ -68,8 +68,8 @@ static bool add_pair(rg_call *c, const json_t *first, const json_t *second, rg_r
 
     if (!rg_call_text_options(c, &o, e))
         return false;
-    if (!rg_encode_pair_to_score(c->server->engine, text, n, &o, &out, &err))
-        return rg_refuse_engine(c->server, e, &err), false;
+    if (!rg_encode_pair_to_score(c->served->engine, text, n, &o, &out, &err))
+        return rg_refuse_engine(c->served, e, &err), false;
     if (!rg_call_add_ids(c, out.ids, out.n, false, e))
         return false;
     c->prompts[c->n_prompts - 1].second = out.second;
@@ -148,7 +148,7 @@ static void write_head(const rg_call *c, rg_buf *out)
     rg_out_text(out, "id", c->id);
     rg_out_text(out, "object", "list");
     rg_out_int(out, "created", c->created_s);
-    rg_out_text(out, "model", c->server->o.model);
+    rg_out_text(out, "model", c->served->name);
 }
 
 static void whole_score(rg_call *c, rg_buf *out)
@@ -256,12 +256,12 @@ static const rg_shape score = { .api = RG_API_SCORE,
                                 .read = read_score,
                                 .whole = whole_score };
 
-void rg_api_rerank(rg_server *s, rg_exchange *x)
+void rg_api_rerank(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &rerank);
 }
 
-void rg_api_score(rg_server *s, rg_exchange *x)
+void rg_api_score(rg_served *s, rg_exchange *x)
 {
     rg_call_answer(s, x, &score);
 }

@@ -33,19 +33,19 @@ static const json_t *question_of(const rg_call *c, int32_t i)
 
 bool rg_scorer_find(rg_call *c, rg_refusal *e)
 {
-    rg_server *s;
+    rg_served *s;
 
     if (!c->f.scorer)
         return true;
-    s = rg_models_find(c->server, c->f.scorer);
+    s = rg_models_find(c->served->server, c->f.scorer);
     if (!s)
         return rg_refuse(e, 404, "model_not_found", "scorer", "The model '%.200s' does not exist.", c->f.scorer);
-    if (!rg_server_hold(s))
+    if (!rg_served_hold(s))
         return rg_refuse(e, 503, "model_not_open", "scorer",
                          "The scorer '%.200s' is not open: ask it for a score "
                          "first.",
                          c->f.scorer);
-    c->scorer_server = s;
+    c->scorer_served = s;
     if (!s->info.n_labels)
         return rg_refuse_field(e, "scorer", "The model '%.200s' scores no pairs of texts: 'scorer' must be a reranker.",
                                c->f.scorer);
@@ -59,18 +59,18 @@ bool rg_scorer_find(rg_call *c, rg_refusal *e)
 
 void rg_scorer_release(rg_call *c)
 {
-    if (c->scorer_server)
-        rg_server_release(c->scorer_server);
-    c->scorer_server = NULL;
+    if (c->scorer_served)
+        rg_served_release(c->scorer_served);
+    c->scorer_served = NULL;
 }
 
 const rg_scorer *rg_scorer_of(rg_call *c, int32_t i)
 {
     const json_t *question = c->f.scorer_query ? NULL : question_of(c, i);
 
-    if (!c->scorer_server)
+    if (!c->scorer_served)
         return NULL;
-    c->scorer = (rg_scorer){ .reranker = c->scorer_server->engine,
+    c->scorer = (rg_scorer){ .reranker = c->scorer_served->engine,
                              .query = question ? json_string_value(question) : c->f.scorer_query };
     c->scorer.n_query = strlen(c->scorer.query);
     return &c->scorer;

@@ -9,7 +9,7 @@
 
 const char *rg_call_model(const rg_call *c)
 {
-    return c->adapter ? c->adapter : c->server->o.model;
+    return c->adapter ? c->adapter : c->served->name;
 }
 
 const char *rg_finish_word(const rg_choice *ch)
@@ -63,7 +63,7 @@ const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l)
 void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id)
 {
     size_t n;
-    const char *s = rg_id_bytes(c->server->engine, id, false, &n);
+    const char *s = rg_id_bytes(c->served->engine, id, false, &n);
 
     rg_out_string(b, key, s, n);
 }
@@ -72,7 +72,7 @@ void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id)
 static void write_token(rg_buf *b, const rg_call *c, int32_t id, float logprob)
 {
     size_t n;
-    const char *s = rg_id_bytes(c->server->engine, id, false, &n);
+    const char *s = rg_id_bytes(c->served->engine, id, false, &n);
 
     rg_out_string(b, "token", s, n);
     rg_out_real(b, "logprob", (double)logprob);
@@ -336,7 +336,7 @@ void rg_chunks_fail(rg_call *c, const rg_refusal *e, rg_buf *out)
 static void write_prompt(rg_buf *b, const rg_call *c)
 {
     size_t n = 0;
-    char *text = rg_decode(c->server->engine, c->prompts[0].ids, c->prompts[0].n, false, &n, NULL);
+    char *text = rg_decode(c->served->engine, c->prompts[0].ids, c->prompts[0].n, false, &n, NULL);
 
     rg_out_open(b, "__verbose", '{');
     rg_out_string(b, "prompt", text ? text : "", n);

@@ -32,7 +32,7 @@ static bool read_number(rg_exchange *x, const char *name, int64_t usual, int64_t
 }
 
 /* Room for so many notes; NULL: refused. */
-static rg_step_note *new_notes(rg_server *s, rg_exchange *x, int64_t n)
+static rg_step_note *new_notes(rg_served *s, rg_exchange *x, int64_t n)
 {
     rg_step_note *notes = rg_array((size_t)n, sizeof *notes);
     rg_refusal e = { 0 };
@@ -58,21 +58,21 @@ static void write_step(rg_buf *out, const rg_step_note *n)
 }
 
 /* The machine's limits with a model; zeros: it is not open, or they were not measured. */
-static rg_limits limits_of(rg_server *s)
+static rg_limits limits_of(rg_served *s)
 {
     rg_limits limits = { 0 };
 
-    if (rg_server_hold(s)) {
+    if (rg_served_hold(s)) {
         limits = rg_engine_limits(s->engine);
-        rg_server_release(s);
+        rg_served_release(s);
     }
     return limits;
 }
 
-void rg_api_steps(rg_server *first, rg_exchange *x)
+void rg_api_steps(rg_served *first, rg_exchange *x)
 {
     rg_refusal e = { 0 };
-    rg_server *s = rg_models_told(first, x, &e);
+    rg_served *s = rg_models_told(first, x, &e);
     int64_t after, limit;
     uint64_t last;
     rg_buf out;
@@ -90,7 +90,7 @@ void rg_api_steps(rg_server *first, rg_exchange *x)
     uint64_t now = rg_now_ns();
     rg_buf_init(&out, (size_t)4 << 20);
     rg_out_open(&out, NULL, '{');
-    rg_out_text(&out, "model", s->o.model);
+    rg_out_text(&out, "model", s->name);
     rg_out_real(&out, "bytes_per_s", limits.bytes_s);
     rg_out_real(&out, "ops_per_s", limits.ops_s);
     rg_out_u64(&out, "next", last);
@@ -180,16 +180,16 @@ static void write_steps(rg_buf *out, const rg_answer_note *a, const rg_step_note
     }
 }
 
-void rg_api_trace(rg_server *s, rg_exchange *x)
+void rg_api_trace(rg_served *s, rg_exchange *x)
 {
     const char *id = rg_exchange_path(x) + strlen("/trace/");
     rg_refusal e = { 0 };
     rg_answer_note a;
-    rg_server *each;
+    rg_served *each;
     rg_buf out;
     int i = 0;
 
-    while ((each = rg_server_nth(s, i)) && !rg_steps_find(each->steps, id, rg_exchange_notes(x)->tenant, &a))
+    while ((each = rg_server_nth(s->server, i)) && !rg_steps_find(each->steps, id, rg_exchange_notes(x)->tenant, &a))
         i++;
     if (!each) {
         rg_refuse(&e, 404, "not_found", NULL, "No answer with this X-Request-Id is among the last %d.",

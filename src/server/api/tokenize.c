@@ -15,7 +15,7 @@ static const json_t *first_of(const json_t *o, const char *a, const char *b)
     return v ? v : json_object_get(o, b);
 }
 
-static void write_pieces(rg_buf *out, rg_server *s, const int32_t *ids, size_t n)
+static void write_pieces(rg_buf *out, rg_served *s, const int32_t *ids, size_t n)
 {
     rg_out_open(out, "token_strs", '[');
     for (size_t i = 0; i < n; i++) {
@@ -28,7 +28,7 @@ static void write_pieces(rg_buf *out, rg_server *s, const int32_t *ids, size_t n
 }
 
 /* with_pieces: each id with its text, or with its bytes where they are no whole characters. */
-static void write_ids_with_pieces(rg_buf *out, rg_server *s, const int32_t *ids, size_t n)
+static void write_ids_with_pieces(rg_buf *out, rg_served *s, const int32_t *ids, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         size_t len;
@@ -51,7 +51,7 @@ static void write_ids_with_pieces(rg_buf *out, rg_server *s, const int32_t *ids,
 static const char *const flags[] = { "add_special_tokens", "add_special", "parse_special",
                                      "return_token_strs",  "with_pieces", "add_generation_prompt" };
 
-static bool encode_text(rg_server *s, const json_t *body, int32_t **ids, size_t *n, rg_refusal *e)
+static bool encode_text(rg_served *s, const json_t *body, int32_t **ids, size_t *n, rg_refusal *e)
 {
     const json_t *text = first_of(body, "prompt", "content"), *special = first_of(body, flags[0], flags[1]);
     const bool adds = json_is_boolean(special) ? json_is_true(special) : json_object_get(body, "prompt") != NULL;
@@ -66,7 +66,7 @@ static bool encode_text(rg_server *s, const json_t *body, int32_t **ids, size_t 
     return true;
 }
 
-static bool encode_chat(rg_server *s, const json_t *body, int32_t **ids, size_t *n, rg_refusal *e)
+static bool encode_chat(rg_served *s, const json_t *body, int32_t **ids, size_t *n, rg_refusal *e)
 {
     rg_conversation talk = { 0 };
     rg_rendered r = { 0 };
@@ -80,7 +80,7 @@ static bool encode_chat(rg_server *s, const json_t *body, int32_t **ids, size_t 
     return ok;
 }
 
-static bool tokenize(rg_server *s, const json_t *body, rg_buf *out, rg_refusal *e)
+static bool tokenize(rg_served *s, const json_t *body, rg_buf *out, rg_refusal *e)
 {
     int32_t *ids = NULL;
     size_t n = 0;
@@ -108,7 +108,7 @@ static bool tokenize(rg_server *s, const json_t *body, rg_buf *out, rg_refusal *
     return true;
 }
 
-static bool detokenize(rg_server *s, const json_t *body, rg_buf *out, rg_refusal *e)
+static bool detokenize(rg_served *s, const json_t *body, rg_buf *out, rg_refusal *e)
 {
     const json_t *list = json_object_get(body, "tokens"), *skip = json_object_get(body, "skip_special_tokens");
     int32_t *ids = NULL;
@@ -136,7 +136,7 @@ static bool detokenize(rg_server *s, const json_t *body, rg_buf *out, rg_refusal
     return text != NULL;
 }
 
-static void answer(rg_server *s, rg_exchange *x, bool (*make)(rg_server *, const json_t *, rg_buf *, rg_refusal *))
+static void answer(rg_served *s, rg_exchange *x, bool (*make)(rg_served *, const json_t *, rg_buf *, rg_refusal *))
 {
     rg_refusal e = { 0 };
     json_t *body = rg_read_object(x, &e);
@@ -152,12 +152,12 @@ static void answer(rg_server *s, rg_exchange *x, bool (*make)(rg_server *, const
     json_decref(body);
 }
 
-void rg_api_tokenize(rg_server *s, rg_exchange *x)
+void rg_api_tokenize(rg_served *s, rg_exchange *x)
 {
     answer(s, x, tokenize);
 }
 
-void rg_api_detokenize(rg_server *s, rg_exchange *x)
+void rg_api_detokenize(rg_served *s, rg_exchange *x)
 {
     answer(s, x, detokenize);
 }

@@ -10,7 +10,7 @@
 
 /* One update, on a thread of its own: it may take as long as reading a model takes. */
 typedef struct weights_update {
-    rg_server *server;
+    rg_served *served;
     rg_exchange *x;
     char *path;
 } weights_update;
@@ -30,16 +30,16 @@ static void reply(const weights_update *u, double seconds)
     rg_out_open(&out, NULL, '{');
     rg_out_bool(&out, "success", true);
     rg_out_text(&out, "message", "The weights were replaced.");
-    rg_out_int(&out, "updates", (int64_t)rg_engine_stats(u->server->engine).n_updates);
+    rg_out_int(&out, "updates", (int64_t)rg_engine_stats(u->served->engine).n_updates);
     rg_out_real(&out, "seconds", seconds);
     rg_out_close(&out, '}');
-    rg_reply_json(u->server, u->x, &out);
+    rg_reply_json(u->served, u->x, &out);
 }
 
 static void *run(void *arg)
 {
     weights_update *u = arg;
-    rg_server *s = u->server;
+    rg_served *s = u->served;
     const uint64_t from = rg_now_ns();
     rg_error err = { 0 };
     rg_refusal e;
@@ -74,15 +74,15 @@ static char *read_path(rg_exchange *x, rg_refusal *e)
     return copy;
 }
 
-void rg_api_update_weights(rg_server *s, rg_exchange *x)
+void rg_api_update_weights(rg_served *s, rg_exchange *x)
 {
     rg_refusal e = { 0 };
     weights_update *u = NULL;
     bool idle = false;
 
-    if (!s->o.allow_updates || s->models)
+    if (!s->server->o.allow_updates || s->server->models)
         rg_refuse(&e, 403, "updates_off", NULL,
-                  s->models
+                  s->server->models
                       ? "A server of several models does not replace weights."
                       : "This server does not replace its weights: it was started without --allow-update-weights.");
     else if (!atomic_compare_exchange_strong(&s->updating, &idle, true))
@@ -90,7 +90,7 @@ void rg_api_update_weights(rg_server *s, rg_exchange *x)
     else if (!(u = rg_zalloc(sizeof *u)))
         rg_refuse_memory(&e);
     if (u) {
-        u->server = s;
+        u->served = s;
         u->path = read_path(x, &e);
         u->x = x;
         rg_exchange_keep(x);
@@ -106,7 +106,7 @@ void rg_api_update_weights(rg_server *s, rg_exchange *x)
         atomic_store(&s->updating, false);
         return;
     }
-    if (!idle && s->o.allow_updates && !s->models && e.status != 409)
+    if (!idle && s->server->o.allow_updates && !s->server->models && e.status != 409)
         atomic_store(&s->updating, false);
     rg_reply_refusal(s, x, &e);
 }

@@ -17,13 +17,13 @@ enum { MAX_TASKS = 256, SEND_AHEAD = 1 << 20 };
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------- */
 
-rg_task *rg_task_new(rg_server *s, rg_exchange *x, void (*run)(rg_task *t, rg_batch_store *st))
+rg_task *rg_task_new(rg_served *s, rg_exchange *x, void (*run)(rg_task *t, rg_batch_store *st))
 {
     rg_refusal e;
-    rg_task *t = s->batches ? rg_zalloc(sizeof *t) : NULL;
+    rg_task *t = s->server->batches ? rg_zalloc(sizeof *t) : NULL;
 
     if (!t) {
-        if (s->batches)
+        if (s->server->batches)
             rg_refuse_memory(&e);
         else
             rg_refuse(&e, 501, "batches_off", NULL,
@@ -31,10 +31,10 @@ rg_task *rg_task_new(rg_server *s, rg_exchange *x, void (*run)(rg_task *t, rg_ba
         rg_reply_refusal(s, x, &e);
         return NULL;
     }
-    t->server = s;
+    t->served = s;
     t->x = x;
     t->run = run;
-    t->owner = rg_owner_of(s->batches, rg_exchange_notes(x)->tenant);
+    t->owner = rg_owner_of(s->server->batches, rg_exchange_notes(x)->tenant);
     rg_exchange_keep(x);
     return t;
 }
@@ -48,13 +48,13 @@ static void free_task(rg_task *t)
 
 void rg_task_refuse(rg_task *t, const rg_refusal *e)
 {
-    rg_reply_refusal(t->server, t->x, e);
+    rg_reply_refusal(t->served, t->x, e);
     free_task(t);
 }
 
 void rg_task_give(rg_task *t)
 {
-    rg_batches *b = t->server->batches;
+    rg_batches *b = t->served->server->batches;
     rg_refusal e = { 0 };
 
     pthread_mutex_lock(&b->lock);
@@ -125,7 +125,7 @@ void rg_task_fail(rg_task *t, const rg_batch_store *st, rg_stored got, const rg_
         else
             rg_refuse(&e, 500, "storage_failed", NULL, "The server's files and batches failed; its log says why.");
     }
-    rg_reply_refusal(t->server, t->x, &e);
+    rg_reply_refusal(t->served, t->x, &e);
 }
 
 void rg_listing_open(rg_listing *l)
@@ -159,7 +159,7 @@ void rg_listing_reply(rg_listing *l, rg_task *t, const rg_batch_store *st, rg_st
     rg_out_text(&l->out, "last_id", l->last[0] ? l->last : NULL);
     rg_out_bool(&l->out, "has_more", t->page.more);
     rg_out_close(&l->out, '}');
-    rg_reply_json(t->server, t->x, &l->out);
+    rg_reply_json(t->served, t->x, &l->out);
 }
 
 static void run_tasks(rg_batches *b)
@@ -193,13 +193,13 @@ struct rg_download {
 
 void rg_batches_send(rg_task *t, const rg_file_record *f)
 {
-    rg_batches *b = t->server->batches;
+    rg_batches *b = t->served->server->batches;
     rg_download *d = rg_zalloc(sizeof *d);
     rg_refusal e;
 
     if (!d) {
         rg_refuse_memory(&e);
-        rg_reply_refusal(t->server, t->x, &e);
+        rg_reply_refusal(t->served, t->x, &e);
         return;
     }
     d->x = t->x;
@@ -207,7 +207,7 @@ void rg_batches_send(rg_task *t, const rg_file_record *f)
     rg_buf_init(&d->piece, (size_t)1 << 40);
     rg_exchange_keep(d->x);
     rg_exchange_stream(d->x, "application/octet-stream");
-    rg_note_answer(t->server, d->x, 200);
+    rg_note_answer(t->served, d->x, 200);
     d->next = b->downloads;
     b->downloads = d;
 }

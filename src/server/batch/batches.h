@@ -12,7 +12,7 @@
 #include "server/json.h"
 #include "server/batch/store.h"
 
-/* Open the store in s->o.batch_dir and start the thread.  NULL and *err on failure. */
+/* Open the store in s->server->o.batch_dir and start the thread.  NULL and *err on failure. */
 rg_batches *rg_batches_open(rg_server *s, rg_error *err);
 /* After the pump has stopped: what was answered is committed, tasks that wait are refused, and so are later ones. */
 void rg_batches_stop(rg_batches *b);
@@ -23,7 +23,7 @@ void rg_batches_free(rg_batches *b); /* no exchange is left; NULL is fine */
 typedef struct rg_task rg_task;
 struct rg_task {
     rg_task *next;
-    rg_server *server;
+    rg_served *served;
     rg_exchange *x;
     void (*run)(rg_task *t, rg_batch_store *st); /* on the store's thread: answers */
     const char *owner;
@@ -36,7 +36,7 @@ struct rg_task {
 };
 
 /* NULL: x has been answered (no batches here, no memory). */
-rg_task *rg_task_new(rg_server *s, rg_exchange *x, void (*run)(rg_task *t, rg_batch_store *st));
+rg_task *rg_task_new(rg_served *s, rg_exchange *x, void (*run)(rg_task *t, rg_batch_store *st));
 void rg_task_give(rg_task *t);
 void rg_task_refuse(rg_task *t, const rg_refusal *e); /* instead of giving it */
 /* Give it if it was read well, else refuse it for *e. */

@@ -310,7 +310,7 @@ static bool start_line(rg_batch_run *r, place *p, rg_error *err)
     p->landed = false;
     pthread_mutex_unlock(&r->lock);
     if (e.status)
-        rg_reply_refusal(r->s, x, &e);
+        rg_reply_refusal(r->s->first, x, &e);
     else
         rg_server_answer(r->s, x);
     rg_exchange_release(x);

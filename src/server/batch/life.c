@@ -146,7 +146,7 @@ static bool advance(rg_batches *b, rg_active *a, rg_error *err)
 
 rg_stored rg_batches_cancel(rg_task *t, int64_t batch, rg_error *err)
 {
-    rg_batches *b = t->server->batches;
+    rg_batches *b = t->served->server->batches;
     rg_active *a = rg_active_find(b, batch);
     rg_stored done = rg_store_cancel_batch(b->st, batch, err);
 

@@ -224,7 +224,7 @@ static bool keep_answers(rg_batches *b, rg_error *err)
         return false;
     for (int32_t i = 0; i < b->n_slots; i++)
         if (state_of(&b->slots[i]) == RG_SLOT_STORING) {
-            rg_count(b->s->metrics, b->slots[i].status == 200 ? RG_C_LINES_DONE : RG_C_LINES_FAILED, 1);
+            rg_count(b->s->first->metrics, b->slots[i].status == 200 ? RG_C_LINES_DONE : RG_C_LINES_FAILED, 1);
             free_slot(b, &b->slots[i], true);
         }
     rg_lines_go_on(b);
@@ -287,7 +287,7 @@ static bool start_line(rg_batches *b, rg_slot *slot, const rg_active *a, rg_erro
     slot->state = RG_SLOT_RUNNING;
     pthread_mutex_unlock(&b->lock);
     if (e.status)
-        rg_reply_refusal(b->s, x, &e);
+        rg_reply_refusal(b->s->first, x, &e);
     else
         rg_server_answer(b->s, x);
     rg_exchange_release(x);
@@ -423,8 +423,8 @@ bool rg_lines_turn(rg_batches *b)
         room |= state_of(&b->slots[i]) == RG_SLOT_FREE;
     }
     wanting |= room && next_batch(b);
-    rg_gauge(b->s->metrics, RG_G_BATCHES, b->n_active);
-    rg_gauge(b->s->metrics, RG_G_LINES, n_running);
+    rg_gauge(b->s->first->metrics, RG_G_BATCHES, b->n_active);
+    rg_gauge(b->s->first->metrics, RG_G_LINES, n_running);
     for (int32_t i = 0; i < b->n_active; i++)
         wanting |= b->active[i].all_taken && !b->active[i].n_slots; /* to be ended */
     return wanting;

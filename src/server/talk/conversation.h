@@ -5,12 +5,12 @@
 
 #include "server/talk/constraint.h"
 
-typedef struct rg_server rg_server;
+typedef struct rg_served rg_served;
 
 /* What a model is to go on from. */
 typedef struct rg_conversation {
     /* Set before it is read: where histories are kept, of whom, and the id of what answers. */
-    rg_server *server;
+    rg_served *served;
     const char *owner, *id;
     /* Of the Responses API: the items of the request itself, how many came before them, and what these were of. */
     json_t *items, *previous, *conversation;

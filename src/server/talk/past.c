@@ -127,8 +127,8 @@ static bool write_result(json_t *list, const json_t *m)
     rg_buf_fini(&b);
     if (joins)
         return text && json_object_set_new(last, "content", text) == 0;
-    ok = text && json_array_append_new(list, json_pack("{s:s, s:O, s:b}", "role", "user", "content", text,
-                                                       "ridge_result", 1)) == 0;
+    ok = text && json_array_append_new(
+                     list, json_pack("{s:s, s:O, s:b}", "role", "user", "content", text, "ridge_result", 1)) == 0;
     json_decref(text);
     return ok;
 }
