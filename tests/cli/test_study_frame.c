@@ -1,6 +1,6 @@
 /* test_study_frame.c -- what all studies do alike, by one that measures nothing: going on after Ctrl-C at any row, lines of
  * other command lines, files that are damaged or foreign, values of each kind in CSV, JSON and table. */
-#include "cli/study.h"
+#include "cli/study/study.h"
 
 #include <jansson.h>
 #include <math.h>

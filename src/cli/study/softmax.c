@@ -1,4 +1,4 @@
-/* study_softmax.c -- `ridge study sparsity --softmax`: how many weights of attention are small, by layer and position,
+/* softmax.c -- `ridge study sparsity --softmax`: how many weights of attention are small, by layer and position,
  * and what `--attention-sparsity` would leave out. */
 #include <math.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/study.h"
+#include "cli/study/study.h"
 #include "ops/watch/softmax.h"
 
 extern const study study_softmax;

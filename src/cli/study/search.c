@@ -1,4 +1,4 @@
-/* study_search.c -- `ridge study search`: how likely answers a search finds, against the rows that it computes.
+/* search.c -- `ridge study search`: how likely answers a search finds, against the rows that it computes.
  *
  * The same prompts are answered greedily, by beams of several widths and by tree search of several numbers of
  * simulations.  Told of each, as means over the prompts: the sum of the log-probabilities of the best answer's ids, by
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/study.h"
+#include "cli/study/study.h"
 
 extern const study study_search;
 

@@ -1,17 +1,17 @@
-/* study_recall.c -- `ridge study recall`: what a model remembers, beside what remembering costs.
+/* recall.c -- `ridge study recall`: what a model remembers, beside what remembering costs.
  *
  * For each model, context and batch: bytes of state, and the time of a decode step after a synthetic context.  A config
  * without weights gets random ones.  What does not fit into memory, and what rows of a diffusion model that see the
  * whole text would take, is counted and marked.  Trained checkpoints are also asked: the share of the values of
- * multi-query associative recall that they predict (plan/mqar.h). */
+ * multi-query associative recall that they predict (cli/study/mqar.h). */
 #include <math.h>
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "cli/asking.h"
+#include "cli/study/asking.h"
 #include "cli/profile.h"
 #include "cli/speed.h"
-#include "cli/study.h"
+#include "cli/study/study.h"
 #include "measure/cost.h"
 #include "plan/plan.h"
 

@@ -1,4 +1,4 @@
-/* study_family.c -- `ridge study family`: one family of models trained alike, and what the lecture says of them.
+/* family.c -- `ridge study family`: one family of models trained alike, and what the lecture says of them.
  *
  * Two series: all architectures with equal parameters on equal tokens of text, and small ones on associative recall, of
  * several widths and states.  Each model has a folder in DIR, from which the same command goes on. */
@@ -8,8 +8,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/family.h"
-#include "cli/study.h"
+#include "cli/study/family.h"
+#include "cli/study/study.h"
 
 extern const study study_family;
 

@@ -1,4 +1,4 @@
-/* study_diffusion.c -- `ridge study diffusion`: quality against evaluations.
+/* diffusion.c -- `ridge study diffusion`: quality against evaluations.
  *
  * A diffusion model fills in the same answers by one mask an evaluation, by thresholds and by steps.  Told of each: the
  * evaluations of an answer, ids and seconds, the share of ids that are those of one mask an evaluation, and their mean
@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/study.h"
+#include "cli/study/study.h"
 
 extern const study study_diffusion;
 

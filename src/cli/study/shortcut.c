@@ -1,5 +1,5 @@
-/* shortcuts.c -- see shortcuts.h. */
-#include "cli/shortcuts.h"
+/* shortcut.c -- see shortcut.h. */
+#include "cli/study/shortcut.h"
 
 #include <stdio.h>
 #include <string.h>

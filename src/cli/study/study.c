@@ -1,5 +1,5 @@
 /* study.c -- `ridge study NAME`: the table of studies. */
-#include "cli/study.h"
+#include "cli/study/study.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/family.h"
+#include "cli/study/family.h"
 #include "model/model.h"
 
 #define LLAMA                                                                                                          \

@@ -1,10 +1,10 @@
 /* family.h -- the models of `ridge study family`: what they are, how large, and how each is trained and judged.
  *
  * A member is a config.json with letters in place of its sizes.  The series on text has one size for all, and what is
- * left free of each is solved for, so that all have as many parameters; the series on recall (plan/mqar.h) has small
- * models of chosen widths and states.  All are trained by the loop of `ridge train`, each in a folder of its own. */
-#ifndef RG_CLI_FAMILY_H
-#define RG_CLI_FAMILY_H
+ * left free of each is solved for, so that all have as many parameters; the series on recall (mqar.h) has small models
+ * of chosen widths and states.  All are trained by the loop of `ridge train`, each in a folder of its own. */
+#ifndef RG_CLI_STUDY_FAMILY_H
+#define RG_CLI_STUDY_FAMILY_H
 
 #include "cli/cli.h"
 #include "train/settings.h"

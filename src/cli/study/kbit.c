@@ -1,9 +1,9 @@
-/* study_kbit.c -- `ridge study kbit`: perplexity against the bits of a model, over models and codes of 3 to 8 bits
+/* kbit.c -- `ridge study kbit`: perplexity against the bits of a model, over models and codes of 3 to 8 bits
  * (Dettmers and Zettlemoyer 2023). */
 #include <math.h>
 #include <string.h>
 
-#include "cli/study.h"
+#include "cli/study/study.h"
 #include "shrink/rtn.h"
 
 extern const study study_kbit;

@@ -1,11 +1,11 @@
-/* study_sparsity.c -- `ridge study sparsity`: perplexity and speed against the share of activations that count as zero,
+/* sparsity.c -- `ridge study sparsity`: perplexity and speed against the share of activations that count as zero,
  * by TEAL's thresholds (Liu et al. 2024). */
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "cli/speed.h"
-#include "cli/study.h"
+#include "cli/study/study.h"
 #include "shrink/sparsity.h"
 
 extern const study study_sparsity, study_softmax;

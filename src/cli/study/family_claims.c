@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/family.h"
+#include "cli/study/family.h"
 
 /* Shares of bits per byte: what another seed changes, and what counts as little. */
 #define SEED   0.01

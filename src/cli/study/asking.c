@@ -1,5 +1,5 @@
 /* asking.c -- see asking.h. */
-#include "cli/asking.h"
+#include "cli/study/asking.h"
 
 #include <math.h>
 

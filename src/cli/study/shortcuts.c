@@ -1,4 +1,4 @@
-/* study_shortcuts.c -- `ridge study shortcuts`: one price list of all that makes a model smaller or quicker.
+/* shortcut.c -- `ridge study shortcuts`: one price list of all that makes a model smaller or quicker.
  *
  * Each shortcut alone, and those that go together: how far the distribution of the next id is from the model's own
  * (KL), perplexity, bytes, and the time of a token on this machine; and which of them no other beats in all three. */
@@ -9,9 +9,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/shortcuts.h"
+#include "cli/study/shortcut.h"
 #include "cli/speed.h"
-#include "cli/study.h"
+#include "cli/study/study.h"
 
 extern const study study_shortcuts;
 

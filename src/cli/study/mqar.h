@@ -4,8 +4,8 @@
  * A text begins with pairs of a key and its value.  Later each key stands once more, and there its value is to be
  * predicted.  How many of the values come out right shows how much a model's state can hold.  Queries stand at places
  * drawn uniformly.  The generator is its own definition: splitmix64 and integer arithmetic, the same everywhere. */
-#ifndef RG_PLAN_MQAR_H
-#define RG_PLAN_MQAR_H
+#ifndef RG_CLI_STUDY_MQAR_H
+#define RG_CLI_STUDY_MQAR_H
 
 #include "base/error.h"
 

@@ -1,4 +1,4 @@
-/* study_frame.c -- see study.h: what all studies do alike.
+/* frame.c -- see study.h: what all studies do alike.
  *
  * Rows are planned first, in the order in which all outputs have them.  Those that the file of an earlier run has are
  * taken from it (--resume); the others are measured, and the file is written anew, whole, after each.  Lines of the
@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/study.h"
+#include "cli/study/study.h"
 
 enum { MOST_OPTIONS = 32, FILE_CAP = 1 << 22 };
 

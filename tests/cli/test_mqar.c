@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "ckpt/checkpoint.h"
-#include "plan/mqar.h"
+#include "cli/study/mqar.h"
 
 static void read_ints(const rg_checkpoint *c, const char *name, int i, int32_t *to, size_t n)
 {

@@ -1,10 +1,10 @@
-/* shortcuts.h -- what makes a model smaller or quicker, each by a name, alone or several together: for `ridge study
+/* shortcut.h -- what makes a model smaller or quicker, each by a name, alone or several together: for `ridge study
  * shortcuts`.
  *
  * Each is of a kind; of a kind a set has one at most.  Some make another model (in a folder, kept until it is removed),
  * the others are options with which a model is opened. */
-#ifndef RG_CLI_SHORTCUTS_H
-#define RG_CLI_SHORTCUTS_H
+#ifndef RG_CLI_STUDY_SHORTCUT_H
+#define RG_CLI_STUDY_SHORTCUT_H
 
 #include "cli/heal.h"
 #include "cli/tool.h"

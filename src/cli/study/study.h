@@ -1,12 +1,12 @@
 /* study.h -- `ridge study NAME`: what several models do side by side.
  *
  * A study is a file with one record, and a line in study.c: its options, the columns of its table, how the rows of a
- * model are named, how one is measured, and what of it is drawn.  The frame (study_frame.c) does the rest, alike for
+ * model are named, how one is measured, and what of it is drawn.  The frame (frame.c) does the rest, alike for
  * all: options that all have, the loop over rows, the files, what is printed, and going on from an earlier run.
  *
- * study_kbit.c is the one to begin with. */
-#ifndef RG_CLI_STUDY_H
-#define RG_CLI_STUDY_H
+ * kbit.c is the one to begin with. */
+#ifndef RG_CLI_STUDY_STUDY_H
+#define RG_CLI_STUDY_STUDY_H
 
 #include "cli/calibration.h"
 #include "cli/scoring.h"
@@ -96,7 +96,7 @@ void study_point(study_picture *p, int chart, const char *model, const char *kin
  * which is returned. */
 const char *study_name(const char *path, char out[64]);
 
-/* ---- what studies share besides: study_parts.c ---- */
+/* ---- what studies share besides: parts.c ---- */
 
 /* The file that is scored: what was given, or the shipped calibration text. */
 const char *study_text(const study_run *run);

@@ -1,5 +1,5 @@
 /* mqar.c -- see mqar.h. */
-#include "plan/mqar.h"
+#include "cli/study/mqar.h"
 
 #include <string.h>
 

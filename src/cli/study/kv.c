@@ -1,12 +1,12 @@
-/* study_kv.c -- `ridge study kv`: what K/V in fewer bits loses, beside the bytes that it keeps.
+/* kv.c -- `ridge study kv`: what K/V in fewer bits loses, beside the bytes that it keeps.
  *
  * For each model and type of K/V: perplexity of a text, and the share of the values of associative recall
- * (plan/mqar.h) that the model predicts. */
+ * (cli/study/mqar.h) that the model predicts. */
 #include <math.h>
 #include <stdio.h>
 
-#include "cli/asking.h"
-#include "cli/study.h"
+#include "cli/study/asking.h"
+#include "cli/study/study.h"
 
 extern const study study_kv;
 

@@ -1,4 +1,4 @@
-/* study_salient.c -- `ridge study salient`: the experiment that AWQ begins with (Lin et al. 2023, table 1): matrices
+/* salient.c -- `ridge study salient`: the experiment that AWQ begins with (Lin et al. 2023, table 1): matrices
  * rounded to few bits, and one column in a hundred kept in 16: those with the largest inputs, those with the largest
  * weights, or any. */
 #include <math.h>
@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "cli/study.h"
+#include "cli/study/study.h"
 #include "ops/watch/watch.h"
 #include "shrink/rtn.h"
 

@@ -1,4 +1,4 @@
-/* study_parts.c -- what studies share besides the frame: the text that is scored, and perplexity. */
+/* parts.c -- what studies share besides the frame: the text that is scored, and perplexity. */
 #include <math.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "cli/study.h"
+#include "cli/study/study.h"
 
 static const char *calibration_text(void)
 {

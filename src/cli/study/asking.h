@@ -1,9 +1,9 @@
-/* asking.h -- how many of the values of associative recall (plan/mqar.h) a model predicts: what studies share. */
-#ifndef RG_CLI_ASKING_H
-#define RG_CLI_ASKING_H
+/* asking.h -- how many of the values of associative recall (cli/study/mqar.h) a model predicts: what studies share. */
+#ifndef RG_CLI_STUDY_ASKING_H
+#define RG_CLI_STUDY_ASKING_H
 
 #include "cli/tool.h"
-#include "plan/mqar.h"
+#include "cli/study/mqar.h"
 
 /* What is asked: so many texts. */
 typedef struct asking_what {
