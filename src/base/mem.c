@@ -89,7 +89,8 @@ void *rg_alloc(size_t bytes)
     void *base;
     header *h;
 
-    if (!rg_add(bytes, (size_t)RG_ALIGN, &total) || total > (size_t)PTRDIFF_MAX)
+    /* what has no bytes has room for one, so that its address lies within its own memory: leak checkers look there */
+    if (!rg_add(bytes ? bytes : 1, (size_t)RG_ALIGN, &total) || total > (size_t)PTRDIFF_MAX)
         return NULL;
     if (!allowed(bytes) || posix_memalign(&base, RG_ALIGN, total))
         return from_reserve(bytes);
