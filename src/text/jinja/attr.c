@@ -12,8 +12,6 @@ void jj_attr_of(jj_value name, jj_attr *out)
     if (out->hidden || n > 24)
         return;
     out->method[JJ_METHODS_STR] = jj_find_def(jj_str_methods, p, n);
-    if (!out->method[JJ_METHODS_STR])
-        out->method[JJ_METHODS_STR] = jj_find_def(jj_more_str_methods, p, n);
     out->method[JJ_METHODS_LIST] = jj_find_def(jj_list_methods, p, n);
     out->method[JJ_METHODS_TUPLE] = jj_find_def(jj_tuple_methods, p, n);
     out->method[JJ_METHODS_DICT] = jj_find_def(jj_dict_methods, p, n);

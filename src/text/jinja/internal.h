@@ -327,6 +327,7 @@ struct jj_def {
     const char *params; /* "a b c" */
     int n_required;
     jj_variadic *any;
+    bool of_text; /* what it is called on is made a text first */
 };
 
 enum { JJ_MAX_PARAMS = 8 };
@@ -335,11 +336,24 @@ const jj_def *jj_find_def(const jj_def *table, const char *name, size_t n);
 const jj_def *jj_find_filter(const jj_str *name);
 const jj_def *jj_find_test(const jj_str *name);
 bool jj_call_test(jj_ctx *c, const jj_def *d, jj_value self, const jj_args *a, bool *out);
-extern const jj_def jj_text_filters[], jj_word_filters[], jj_list_filters[], jj_pick_filters[], jj_number_filters[],
-    jj_tests[], jj_globals[];
-extern const jj_def jj_str_methods[], jj_list_methods[], jj_tuple_methods[], jj_dict_methods[], jj_cycler_methods[],
-    jj_loop_methods[];
-extern const jj_def jj_more_str_methods[]; /* joined to jj_str_methods */
+extern const jj_def jj_tests[], jj_globals[], jj_str_methods[], jj_list_methods[], jj_tuple_methods[],
+    jj_dict_methods[], jj_cycler_methods[], jj_loop_methods[];
+
+/* What builtins.def lists, in str_methods.c, more_methods.c and *_filters.c. */
+#define METHOD(name, params, n_required) jj_native jj_m_##name;
+#define METHOD_ANY(name) jj_variadic jj_m_##name;
+#define FILTER(name, fn, params, n_required) jj_native fn;
+#define FILTER_TEXT FILTER
+#define FILTER_ANY(name) jj_variadic jj_f_##name;
+#include "text/jinja/builtins.def"
+#undef METHOD
+#undef METHOD_ANY
+#undef FILTER
+#undef FILTER_TEXT
+#undef FILTER_ANY
+
+/* v if it is a text, safe or not; else what str() makes of it. */
+bool jj_soft(jj_ctx *c, jj_value v, jj_value *out);
 
 /* Arguments by type; missing ones leave *out alone. */
 bool jj_arg_str(jj_ctx *c, jj_value v, const char *what, jj_str **out);

@@ -3,13 +3,13 @@
 
 #include "text/jinja/internal.h"
 
-static bool f_length(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_length(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     (void)arg;
     return jj_length(c, self, out);
 }
 
-static bool f_first(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_first(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_iter *it = jj_iterate(c, self);
 
@@ -25,7 +25,7 @@ static bool reversible(jj_value v)
     return jj_iterable(v) && v.type != JJ_ITER && v.type != JJ_LOOP;
 }
 
-static bool f_last(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_last(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_iter *it;
 
@@ -44,7 +44,7 @@ static bool f_last(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
            jj_undefined(c, out, JJ_WHY_HINT, "no last item, the sequence was empty", JJ_NOTHING);
 }
 
-static bool f_list(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_list(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     (void)arg;
     return jj_to_list(c, self, out);
@@ -59,7 +59,7 @@ static bool lazily(jj_ctx *c, jj_value list, jj_value *out)
     return it;
 }
 
-static bool f_reverse(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_reverse(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_iter *it;
 
@@ -87,7 +87,7 @@ static bool f_reverse(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *o
     return it;
 }
 
-static bool f_join(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_join(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_str *by = NULL;
     jj_buf *b = jj_buf_new(c, 64, 0);
@@ -137,7 +137,7 @@ static bool keys_of(jj_ctx *c, jj_value item, jj_value paths, bool as_is, jj_val
     }
 }
 
-static bool f_sort(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_sort(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_value keys, key;
 
@@ -149,7 +149,7 @@ static bool f_sort(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
     return jj_sort(c, out->list, keys.list, jj_truth(arg[0]), out->list->n);
 }
 
-static bool f_unique(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_unique(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_value list, seen, key, kept;
 
@@ -167,7 +167,7 @@ static bool f_unique(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *ou
     return lazily(c, kept, out);
 }
 
-static bool f_groupby(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_groupby(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     bool as_is = jj_truth(arg[2]), same = false;
     jj_value items, keys, key, group, list, before = JJ_NOTHING;
@@ -206,7 +206,7 @@ static bool f_groupby(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *o
     return true;
 }
 
-static bool f_batch(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_batch(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_value items, rows, row = JJ_NOTHING;
     int64_t width = 0;
@@ -229,7 +229,7 @@ static bool f_batch(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     return lazily(c, rows, out);
 }
 
-static bool f_slice(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_slice(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_value items, rows, row;
     int64_t n = 0;
@@ -254,7 +254,7 @@ static bool f_slice(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     return lazily(c, rows, out);
 }
 
-static bool f_items(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_items(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     (void)arg;
     if (self.type != JJ_DICT && self.type != JJ_UNDEFINED)
@@ -266,7 +266,7 @@ static bool f_items(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     return lazily(c, self, out);
 }
 
-static bool f_dictsort(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_dictsort(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     bool by_value = arg[1].type == JJ_STR && jj_str_is(arg[1].s, "value");
     jj_value keys, key, pair;
@@ -316,17 +316,17 @@ static bool extreme(jj_ctx *c, jj_value self, const jj_value *arg, bool most, jj
     return it;
 }
 
-static bool f_min(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_min(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     return extreme(c, self, arg, false, out);
 }
 
-static bool f_max(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_max(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     return extreme(c, self, arg, true, out);
 }
 
-static bool f_sum(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_sum(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_iter *it = jj_iterate(c, self);
     jj_value item, total = arg[1].type == JJ_MISSING ? jj_int(0) : arg[1];
@@ -346,7 +346,7 @@ static bool f_sum(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
     return false;
 }
 
-static bool f_default(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_default(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     bool lacks = self.type == JJ_UNDEFINED || (jj_truth(arg[1]) && !jj_truth(self));
 
@@ -355,7 +355,7 @@ static bool f_default(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *o
     return out->type != JJ_MISSING || jj_text(c, out, "");
 }
 
-static bool f_attr(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_attr(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_value name = { .type = JJ_STR };
     jj_attr a;
@@ -369,27 +369,3 @@ static bool f_attr(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
         return false;
     return out->type != JJ_MISSING || jj_undefined(c, out, JJ_WHY_ATTR, jj_type_name(self), name);
 }
-
-const jj_def jj_list_filters[] = {
-    { "length", f_length, "", 0, NULL },
-    { "count", f_length, "", 0, NULL },
-    { "join", f_join, "d attribute", 0, NULL },
-    { "first", f_first, "", 0, NULL },
-    { "last", f_last, "", 0, NULL },
-    { "list", f_list, "", 0, NULL },
-    { "default", f_default, "default_value boolean", 0, NULL },
-    { "d", f_default, "default_value boolean", 0, NULL },
-    { "items", f_items, "", 0, NULL },
-    { "dictsort", f_dictsort, "case_sensitive by reverse", 0, NULL },
-    { "reverse", f_reverse, "", 0, NULL },
-    { "sort", f_sort, "reverse case_sensitive attribute", 0, NULL },
-    { "unique", f_unique, "case_sensitive attribute", 0, NULL },
-    { "groupby", f_groupby, "attribute default case_sensitive", 1, NULL },
-    { "batch", f_batch, "linecount fill_with", 1, NULL },
-    { "slice", f_slice, "slices fill_with", 1, NULL },
-    { "min", f_min, "case_sensitive attribute", 0, NULL },
-    { "max", f_max, "case_sensitive attribute", 0, NULL },
-    { "sum", f_sum, "attribute start", 0, NULL },
-    { "attr", f_attr, "name", 1, NULL },
-    { NULL },
-};

@@ -3,7 +3,7 @@
 
 #include "text/jinja/internal.h"
 
-#define METHOD(name) static bool name(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+#define METHOD(name) bool name(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 
 static bool recased(jj_ctx *c, jj_value self, jj_case how, jj_value *out)
 {
@@ -15,12 +15,12 @@ static bool recased(jj_ctx *c, jj_value self, jj_case how, jj_value *out)
     return true;
 }
 
-METHOD(m_upper) { return (void)arg, recased(c, self, JJ_UPPER, out); }
-METHOD(m_lower) { return (void)arg, recased(c, self, JJ_LOWER, out); }
-METHOD(m_title) { return (void)arg, recased(c, self, JJ_TITLE, out); }
-METHOD(m_capitalize) { return (void)arg, recased(c, self, JJ_CAPITALIZE, out); }
-METHOD(m_swapcase) { return (void)arg, recased(c, self, JJ_SWAP, out); }
-METHOD(m_casefold) { return (void)arg, recased(c, self, JJ_FOLD, out); }
+METHOD(jj_m_upper) { return (void)arg, recased(c, self, JJ_UPPER, out); }
+METHOD(jj_m_lower) { return (void)arg, recased(c, self, JJ_LOWER, out); }
+METHOD(jj_m_title) { return (void)arg, recased(c, self, JJ_TITLE, out); }
+METHOD(jj_m_capitalize) { return (void)arg, recased(c, self, JJ_CAPITALIZE, out); }
+METHOD(jj_m_swapcase) { return (void)arg, recased(c, self, JJ_SWAP, out); }
+METHOD(jj_m_casefold) { return (void)arg, recased(c, self, JJ_FOLD, out); }
 
 static bool padded(jj_ctx *c, jj_value self, const jj_value *arg, char align, jj_value *out)
 {
@@ -37,11 +37,11 @@ static bool padded(jj_ctx *c, jj_value self, const jj_value *arg, char align, jj
     return true;
 }
 
-METHOD(m_center) { return padded(c, self, arg, '^', out); }
-METHOD(m_ljust) { return padded(c, self, arg, '<', out); }
-METHOD(m_rjust) { return padded(c, self, arg, '>', out); }
+METHOD(jj_m_center) { return padded(c, self, arg, '^', out); }
+METHOD(jj_m_ljust) { return padded(c, self, arg, '<', out); }
+METHOD(jj_m_rjust) { return padded(c, self, arg, '>', out); }
 
-METHOD(m_zfill)
+METHOD(jj_m_zfill)
 {
     int64_t width = 0;
     const jj_str *s = self.s;
@@ -56,7 +56,7 @@ METHOD(m_zfill)
            jj_put_sub(c, b, s, sign, s->n - sign) && jj_give(out, jj_str_from(c, b));
 }
 
-METHOD(m_expandtabs)
+METHOD(jj_m_expandtabs)
 {
     int64_t size = 8, column = 0;
     jj_buf *b = jj_buf_new(c, self.s->n, 16);
@@ -90,15 +90,15 @@ static bool all_are(jj_ctx *c, jj_value self, jj_class k, jj_value *out)
     return true;
 }
 
-METHOD(m_isalpha) { return (void)arg, all_are(c, self, JJ_ALPHA, out); }
-METHOD(m_isalnum) { return (void)arg, all_are(c, self, JJ_ALNUM, out); }
-METHOD(m_isdigit) { return (void)arg, all_are(c, self, JJ_DIGIT, out); }
-METHOD(m_isdecimal) { return (void)arg, all_are(c, self, JJ_DECIMAL, out); }
-METHOD(m_isnumeric) { return (void)arg, all_are(c, self, JJ_NUMERIC, out); }
-METHOD(m_isspace) { return (void)arg, all_are(c, self, JJ_SPACE, out); }
-METHOD(m_isprintable) { return (void)arg, all_are(c, self, JJ_PRINTABLE, out); }
+METHOD(jj_m_isalpha) { return (void)arg, all_are(c, self, JJ_ALPHA, out); }
+METHOD(jj_m_isalnum) { return (void)arg, all_are(c, self, JJ_ALNUM, out); }
+METHOD(jj_m_isdigit) { return (void)arg, all_are(c, self, JJ_DIGIT, out); }
+METHOD(jj_m_isdecimal) { return (void)arg, all_are(c, self, JJ_DECIMAL, out); }
+METHOD(jj_m_isnumeric) { return (void)arg, all_are(c, self, JJ_NUMERIC, out); }
+METHOD(jj_m_isspace) { return (void)arg, all_are(c, self, JJ_SPACE, out); }
+METHOD(jj_m_isprintable) { return (void)arg, all_are(c, self, JJ_PRINTABLE, out); }
 
-METHOD(m_isascii)
+METHOD(jj_m_isascii)
 {
     (void)arg;
     *out = jj_bool(jj_str_points(self.s) == self.s->n);
@@ -110,10 +110,10 @@ static bool by_test(jj_ctx *c, jj_value self, const char *test, jj_value *out)
     return jj_call_def(c, jj_find_def(jj_tests, test, 5), self, &(jj_args){ 0 }, out);
 }
 
-METHOD(m_isupper) { return (void)arg, by_test(c, self, "upper", out); }
-METHOD(m_islower) { return (void)arg, by_test(c, self, "lower", out); }
+METHOD(jj_m_isupper) { return (void)arg, by_test(c, self, "upper", out); }
+METHOD(jj_m_islower) { return (void)arg, by_test(c, self, "lower", out); }
 
-METHOD(m_istitle)
+METHOD(jj_m_istitle)
 {
     bool is = true, any = false, before = false, upper, lower, title;
 
@@ -130,7 +130,7 @@ METHOD(m_istitle)
     return true;
 }
 
-METHOD(m_isidentifier)
+METHOD(jj_m_isidentifier)
 {
     bool is = self.s->n > 0;
 
@@ -142,33 +142,6 @@ METHOD(m_isidentifier)
     *out = jj_bool(is);
     return true;
 }
-
-const jj_def jj_more_str_methods[] = {
-    { "upper", m_upper, "", 0, NULL },
-    { "lower", m_lower, "", 0, NULL },
-    { "title", m_title, "", 0, NULL },
-    { "capitalize", m_capitalize, "", 0, NULL },
-    { "swapcase", m_swapcase, "", 0, NULL },
-    { "casefold", m_casefold, "", 0, NULL },
-    { "center", m_center, "width fillchar", 1, NULL },
-    { "ljust", m_ljust, "width fillchar", 1, NULL },
-    { "rjust", m_rjust, "width fillchar", 1, NULL },
-    { "zfill", m_zfill, "width", 1, NULL },
-    { "expandtabs", m_expandtabs, "tabsize", 0, NULL },
-    { "isalpha", m_isalpha, "", 0, NULL },
-    { "isalnum", m_isalnum, "", 0, NULL },
-    { "isdigit", m_isdigit, "", 0, NULL },
-    { "isdecimal", m_isdecimal, "", 0, NULL },
-    { "isnumeric", m_isnumeric, "", 0, NULL },
-    { "isspace", m_isspace, "", 0, NULL },
-    { "isprintable", m_isprintable, "", 0, NULL },
-    { "isascii", m_isascii, "", 0, NULL },
-    { "isupper", m_isupper, "", 0, NULL },
-    { "islower", m_islower, "", 0, NULL },
-    { "istitle", m_istitle, "", 0, NULL },
-    { "isidentifier", m_isidentifier, "", 0, NULL },
-    { NULL },
-};
 
 /* ---- lists and tuples ---- */
 
@@ -194,7 +167,7 @@ static bool seek(jj_ctx *c, jj_value self, jj_value value, int64_t *first, int64
     return false;
 }
 
-METHOD(l_index)
+static METHOD(l_index)
 {
     int64_t first, n;
 
@@ -204,7 +177,7 @@ METHOD(l_index)
     return n || jj_fail(c, "index(): the value is not there");
 }
 
-METHOD(l_count)
+static METHOD(l_count)
 {
     int64_t first, n;
 
@@ -214,7 +187,7 @@ METHOD(l_count)
     return true;
 }
 
-METHOD(l_copy)
+static METHOD(l_copy)
 {
     (void)arg;
     return jj_to_list(c, self, out);
@@ -237,7 +210,7 @@ const jj_def jj_tuple_methods[] = {
 
 /* ---- dictionaries ---- */
 
-METHOD(d_get)
+static METHOD(d_get)
 {
     int got = jj_dict_get(c, self.dict, arg[0], out);
 
@@ -254,11 +227,11 @@ static bool give_view(jj_value self, int kind, jj_value *out)
     return true;
 }
 
-METHOD(d_keys) { return (void)arg, (void)c, give_view(self, JJ_KEYS, out); }
-METHOD(d_values) { return (void)arg, (void)c, give_view(self, JJ_VALUES, out); }
-METHOD(d_items) { return (void)arg, (void)c, give_view(self, JJ_ITEMS, out); }
+static METHOD(d_keys) { return (void)arg, (void)c, give_view(self, JJ_KEYS, out); }
+static METHOD(d_values) { return (void)arg, (void)c, give_view(self, JJ_VALUES, out); }
+static METHOD(d_items) { return (void)arg, (void)c, give_view(self, JJ_ITEMS, out); }
 
-METHOD(d_copy)
+static METHOD(d_copy)
 {
     (void)arg;
     if (!jj_new_dict(c, out, self.foreign))
@@ -281,7 +254,7 @@ const jj_def jj_dict_methods[] = {
 
 /* ---- cyclers ---- */
 
-METHOD(y_next)
+static METHOD(y_next)
 {
     jj_cycler *y = self.cycler;
 
@@ -292,7 +265,7 @@ METHOD(y_next)
     return true;
 }
 
-METHOD(y_reset)
+static METHOD(y_reset)
 {
     (void)arg;
     (void)c;

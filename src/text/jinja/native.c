@@ -3,6 +3,31 @@
 
 #include "text/jinja/internal.h"
 
+#define METHOD(name, params, n_required) { #name, jj_m_##name, params, n_required, NULL, false },
+#define METHOD_ANY(name) { #name, NULL, NULL, 0, jj_m_##name, false },
+#define FILTER(name, fn, params, n_required)
+#define FILTER_TEXT(name, fn, params, n_required)
+#define FILTER_ANY(name)
+const jj_def jj_str_methods[] = {
+#include "text/jinja/builtins.def"
+    { .name = NULL },
+};
+#undef METHOD
+#undef METHOD_ANY
+#undef FILTER
+#undef FILTER_TEXT
+#undef FILTER_ANY
+
+#define METHOD(name, params, n_required)
+#define METHOD_ANY(name)
+#define FILTER(name, fn, params, n_required) { #name, fn, params, n_required, NULL, false },
+#define FILTER_TEXT(name, fn, params, n_required) { #name, fn, params, n_required, NULL, true },
+#define FILTER_ANY(name) { #name, NULL, NULL, 0, jj_f_##name, false },
+static const jj_def filters[] = {
+#include "text/jinja/builtins.def"
+    { .name = NULL },
+};
+
 const jj_def *jj_find_def(const jj_def *table, const char *name, size_t n)
 {
     for (const jj_def *d = table; d->name; d++)
@@ -13,15 +38,7 @@ const jj_def *jj_find_def(const jj_def *table, const char *name, size_t n)
 
 const jj_def *jj_find_filter(const jj_str *name)
 {
-    static const jj_def *const tables[] = { jj_text_filters, jj_word_filters, jj_list_filters, jj_pick_filters,
-                                            jj_number_filters };
-
-    for (size_t i = 0; i < RG_LEN(tables); i++) {
-        const jj_def *d = jj_find_def(tables[i], jj_data(name), name->n);
-        if (d)
-            return d;
-    }
-    return NULL;
+    return jj_find_def(filters, jj_data(name), name->n);
 }
 
 const jj_def *jj_find_test(const jj_str *name)
@@ -78,7 +95,7 @@ bool jj_call_def(jj_ctx *c, const jj_def *d, jj_value self, const jj_args *a, jj
     for (int i = 0; i < d->n_required; i++)
         if (bound[i].type == JJ_MISSING)
             return jj_fail(c, "%s() wants at least %d arguments", d->name, d->n_required);
-    return d->fn(c, self, bound, out);
+    return (!d->of_text || jj_soft(c, self, &self)) && d->fn(c, self, bound, out);
 }
 
 bool jj_call_test(jj_ctx *c, const jj_def *d, jj_value self, const jj_args *a, bool *out)

@@ -75,7 +75,7 @@ static bool float_to_int(jj_ctx *c, double f, jj_value *out)
     return true;
 }
 
-static bool f_int(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_int(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_value otherwise = arg[0].type == JJ_MISSING ? jj_int(0) : arg[0];
     int64_t base = 10, i;
@@ -111,7 +111,7 @@ static bool f_int(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
     return true;
 }
 
-static bool f_float(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_float(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     char text[400];
     bool is = false;
@@ -136,7 +136,7 @@ static bool f_float(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     return true;
 }
 
-static bool f_abs(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_abs(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     (void)arg;
     if (self.type == JJ_UNDEFINED)
@@ -161,7 +161,7 @@ static double round_to(double f, int64_t precision)
     return strtod(text, NULL);
 }
 
-static bool f_round(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_round(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     int64_t precision = 0, i;
     bool common = arg[1].type == JJ_MISSING || (arg[1].type == JJ_STR && jj_str_is(arg[1].s, "common"));
@@ -190,7 +190,7 @@ static bool f_round(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     return true;
 }
 
-static bool f_filesizeformat(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_filesizeformat(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     static const char *const units[][2] = { { "kB", "KiB" }, { "MB", "MiB" }, { "GB", "GiB" }, { "TB", "TiB" },
                                             { "PB", "PiB" }, { "EB", "EiB" }, { "ZB", "ZiB" }, { "YB", "YiB" } };
@@ -199,7 +199,7 @@ static bool f_filesizeformat(jj_ctx *c, jj_value self, const jj_value *arg, jj_v
     char text[400];
     jj_value f;
 
-    if (!jj_step(c, 2) || !f_float(c, self, (jj_value[]){ { .type = JJ_NONE } }, &f))
+    if (!jj_step(c, 2) || !jj_f_float(c, self, (jj_value[]){ { .type = JJ_NONE } }, &f))
         return false;
     if (f.type != JJ_FLOAT)
         return jj_fail(c, "filesizeformat: a %s where a number is wanted", jj_type_name(self));
@@ -215,12 +215,3 @@ static bool f_filesizeformat(jj_ctx *c, jj_value self, const jj_value *arg, jj_v
     }
     return jj_give(out, jj_str_copy(c, text, strlen(text), !f.foreign));
 }
-
-const jj_def jj_number_filters[] = {
-    { "int", f_int, "default base", 0, NULL },
-    { "float", f_float, "default", 0, NULL },
-    { "abs", f_abs, "", 0, NULL },
-    { "round", f_round, "precision method", 0, NULL },
-    { "filesizeformat", f_filesizeformat, "binary", 0, NULL },
-    { NULL },
-};

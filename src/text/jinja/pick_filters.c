@@ -74,7 +74,7 @@ static jj_iter *start(jj_ctx *c, jj_value self, jj_pick *pick)
     return jj_iter_over(c, jj_iterate(c, self), pick);
 }
 
-static bool f_map(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
+bool jj_f_map(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
 {
     jj_iter *it = start(c, self, a->n ? pick_filtered : pick_attr);
     bool attribute = false;
@@ -121,31 +121,22 @@ static bool choose(jj_ctx *c, jj_value self, const jj_args *a, bool attribute, b
     return keep_args(c, a, skip, &it->args);
 }
 
-static bool f_select(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
+bool jj_f_select(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
 {
     return choose(c, self, a, false, false, out);
 }
 
-static bool f_reject(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
+bool jj_f_reject(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
 {
     return choose(c, self, a, false, true, out);
 }
 
-static bool f_selectattr(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
+bool jj_f_selectattr(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
 {
     return choose(c, self, a, true, false, out);
 }
 
-static bool f_rejectattr(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
+bool jj_f_rejectattr(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
 {
     return choose(c, self, a, true, true, out);
 }
-
-const jj_def jj_pick_filters[] = {
-    { "map", NULL, NULL, 0, f_map },
-    { "select", NULL, NULL, 0, f_select },
-    { "reject", NULL, NULL, 0, f_reject },
-    { "selectattr", NULL, NULL, 0, f_selectattr },
-    { "rejectattr", NULL, NULL, 0, f_rejectattr },
-    { NULL },
-};

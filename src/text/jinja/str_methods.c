@@ -3,7 +3,7 @@
 
 #include "text/jinja/internal.h"
 
-#define METHOD(name) static bool name(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+#define METHOD(name) bool name(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 
 /* As a string of the same kind as self. */
 static bool give(jj_value self, jj_str *s, jj_value *out)
@@ -22,9 +22,9 @@ static bool strip(jj_ctx *c, jj_value self, jj_value chars, bool left, bool righ
            jj_strip(c, self.s, of, left, right, &s) && give(self, s, out);
 }
 
-METHOD(m_strip) { return strip(c, self, arg[0], true, true, out); }
-METHOD(m_lstrip) { return strip(c, self, arg[0], true, false, out); }
-METHOD(m_rstrip) { return strip(c, self, arg[0], false, true, out); }
+METHOD(jj_m_strip) { return strip(c, self, arg[0], true, true, out); }
+METHOD(jj_m_lstrip) { return strip(c, self, arg[0], true, false, out); }
+METHOD(jj_m_rstrip) { return strip(c, self, arg[0], false, true, out); }
 
 static bool add_part(jj_ctx *c, jj_value self, size_t from, size_t to, jj_value *list)
 {
@@ -66,7 +66,7 @@ static bool split_blank(jj_ctx *c, jj_value self, int64_t most, jj_value *out)
     return true;
 }
 
-METHOD(m_split)
+METHOD(jj_m_split)
 {
     const jj_str *s = self.s;
     jj_str *by = NULL;
@@ -122,7 +122,7 @@ static bool rsplit_blank(jj_ctx *c, jj_value self, int64_t most, jj_value *out)
     return true;
 }
 
-METHOD(m_rsplit)
+METHOD(jj_m_rsplit)
 {
     const jj_str *s = self.s;
     jj_str *by = NULL;
@@ -156,7 +156,7 @@ METHOD(m_rsplit)
     return true;
 }
 
-METHOD(m_splitlines)
+METHOD(jj_m_splitlines)
 {
     bool keep = jj_truth(arg[0]);
     size_t end, next;
@@ -191,10 +191,10 @@ static bool partition(jj_ctx *c, jj_value self, jj_value sep, bool last, jj_valu
            add_part(c, self, at + by->n, s->n, out);
 }
 
-METHOD(m_partition) { return partition(c, self, arg[0], false, out); }
-METHOD(m_rpartition) { return partition(c, self, arg[0], true, out); }
+METHOD(jj_m_partition) { return partition(c, self, arg[0], false, out); }
+METHOD(jj_m_rpartition) { return partition(c, self, arg[0], true, out); }
 
-METHOD(m_join)
+METHOD(jj_m_join)
 {
     jj_iter *it = jj_iterate(c, arg[0]);
     jj_buf *b = it ? jj_buf_new(c, 64, 0) : NULL;
@@ -215,7 +215,7 @@ METHOD(m_join)
     return false;
 }
 
-METHOD(m_replace)
+METHOD(jj_m_replace)
 {
     jj_str *from = NULL, *to = NULL;
     int64_t count = -1;
@@ -273,12 +273,12 @@ static bool look(jj_ctx *c, jj_value self, const jj_value *arg, bool last, bool 
     return true;
 }
 
-METHOD(m_find) { return look(c, self, arg, false, false, out); }
-METHOD(m_rfind) { return look(c, self, arg, true, false, out); }
-METHOD(m_index) { return look(c, self, arg, false, true, out); }
-METHOD(m_rindex) { return look(c, self, arg, true, true, out); }
+METHOD(jj_m_find) { return look(c, self, arg, false, false, out); }
+METHOD(jj_m_rfind) { return look(c, self, arg, true, false, out); }
+METHOD(jj_m_index) { return look(c, self, arg, false, true, out); }
+METHOD(jj_m_rindex) { return look(c, self, arg, true, true, out); }
 
-METHOD(m_count)
+METHOD(jj_m_count)
 {
     jj_str *part, *what = NULL;
     int64_t start, n = 0;
@@ -331,10 +331,10 @@ static bool affixed(jj_ctx *c, jj_value self, const jj_value *arg, bool suffix, 
     return !c->failed;
 }
 
-METHOD(m_startswith) { return affixed(c, self, arg, false, out); }
-METHOD(m_endswith) { return affixed(c, self, arg, true, out); }
+METHOD(jj_m_startswith) { return affixed(c, self, arg, false, out); }
+METHOD(jj_m_endswith) { return affixed(c, self, arg, true, out); }
 
-METHOD(m_removeprefix)
+METHOD(jj_m_removeprefix)
 {
     jj_str *affix = NULL;
 
@@ -344,7 +344,7 @@ METHOD(m_removeprefix)
     return !c->failed && give(self, jj_str_sub(c, self.s, cut, self.s->n - cut), out);
 }
 
-METHOD(m_removesuffix)
+METHOD(jj_m_removesuffix)
 {
     jj_str *affix = NULL;
 
@@ -354,12 +354,12 @@ METHOD(m_removesuffix)
     return !c->failed && give(self, jj_str_sub(c, self.s, 0, self.s->n - cut), out);
 }
 
-static bool m_format(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
+bool jj_m_format(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
 {
     return jj_format_braces(c, self.s, a, out);
 }
 
-METHOD(m_format_map)
+METHOD(jj_m_format_map)
 {
     jj_args a = { 0 };
     jj_value *names;
@@ -380,28 +380,3 @@ METHOD(m_format_map)
     a.kw = names + a.n_kw;
     return jj_format_braces(c, self.s, &a, out);
 }
-
-const jj_def jj_str_methods[] = {
-    { "split", m_split, "sep maxsplit", 0, NULL },
-    { "strip", m_strip, "chars", 0, NULL },
-    { "lstrip", m_lstrip, "chars", 0, NULL },
-    { "rstrip", m_rstrip, "chars", 0, NULL },
-    { "startswith", m_startswith, "prefix start end", 1, NULL },
-    { "endswith", m_endswith, "suffix start end", 1, NULL },
-    { "replace", m_replace, "old new count", 2, NULL },
-    { "join", m_join, "iterable", 1, NULL },
-    { "format", NULL, NULL, 0, m_format },
-    { "rsplit", m_rsplit, "sep maxsplit", 0, NULL },
-    { "splitlines", m_splitlines, "keepends", 0, NULL },
-    { "partition", m_partition, "sep", 1, NULL },
-    { "rpartition", m_rpartition, "sep", 1, NULL },
-    { "find", m_find, "sub start end", 1, NULL },
-    { "rfind", m_rfind, "sub start end", 1, NULL },
-    { "index", m_index, "sub start end", 1, NULL },
-    { "rindex", m_rindex, "sub start end", 1, NULL },
-    { "count", m_count, "sub start end", 1, NULL },
-    { "removeprefix", m_removeprefix, "prefix", 1, NULL },
-    { "removesuffix", m_removesuffix, "suffix", 1, NULL },
-    { "format_map", m_format_map, "mapping", 1, NULL },
-    { NULL },
-};

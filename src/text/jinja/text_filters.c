@@ -1,10 +1,10 @@
-/* text_filters.c -- filters on text: case, trimming, replacing, padding, cutting, indenting. */
+/* text_filters.c -- filters on text: titles, replacing, padding, cutting, indenting.  Some others are methods of
+ * strings (builtins.def). */
 #include <string.h>
 
 #include "text/jinja/internal.h"
 
-/* soft_str: what is text stays as it is, safe or not. */
-static bool soft(jj_ctx *c, jj_value v, jj_value *out)
+bool jj_soft(jj_ctx *c, jj_value v, jj_value *out)
 {
     jj_str *s;
 
@@ -12,32 +12,12 @@ static bool soft(jj_ctx *c, jj_value v, jj_value *out)
     return v.type == JJ_STR || (jj_to_str(c, v, &s) && jj_give(out, s));
 }
 
-static bool recased(jj_ctx *c, jj_value self, jj_case how, jj_value *out)
+bool jj_f_string(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
-    jj_str *s;
-
-    if (!soft(c, self, &self) || !jj_recase(c, self.s, how, &s) || !jj_give(out, s))
-        return false;
-    out->sub = self.sub;
+    (void)c;
+    (void)arg;
+    *out = self;
     return true;
-}
-
-static bool f_upper(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
-{
-    (void)arg;
-    return recased(c, self, JJ_UPPER, out);
-}
-
-static bool f_lower(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
-{
-    (void)arg;
-    return recased(c, self, JJ_LOWER, out);
-}
-
-static bool f_capitalize(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
-{
-    (void)arg;
-    return recased(c, self, JJ_CAPITALIZE, out);
 }
 
 static bool starts_word(uint32_t code)
@@ -45,14 +25,14 @@ static bool starts_word(uint32_t code)
     return code == '-' || code == '(' || code == '{' || code == '[' || code == '<' || jj_is(JJ_SPACE, code);
 }
 
-static bool f_title(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_title(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_buf *b;
     size_t from = 0, head = 0; /* the word's start, and the end of its first character */
     bool inside = false;
 
     (void)arg;
-    if (!soft(c, self, &self) || !(b = jj_buf_new(c, self.s->n, 8)) || !jj_charge_times(c, self.s->n, 6 * JJ_WALK))
+    if (!jj_soft(c, self, &self) || !(b = jj_buf_new(c, self.s->n, 8)) || !jj_charge_times(c, self.s->n, 6 * JJ_WALK))
         return false;
     for (jj_walk w = jj_walk_start(self.s); jj_walk_next(&w);) {
         bool breaks = starts_word(w.code);
@@ -77,27 +57,10 @@ static bool f_title(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     return jj_give(out, jj_str_from(c, b));
 }
 
-static bool f_trim(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
-{
-    jj_str *chars = NULL, *s;
-
-    if (!soft(c, self, &self) || (arg[0].type != JJ_NONE && !jj_arg_str(c, arg[0], "trim: chars", &chars)) ||
-        !jj_strip(c, self.s, chars, true, true, &s) || !jj_give(out, s))
-        return false;
-    out->sub = self.sub;
-    return true;
-}
-
-static bool f_string(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_safe(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     (void)arg;
-    return soft(c, self, out);
-}
-
-static bool f_safe(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
-{
-    (void)arg;
-    if (!soft(c, self, out))
+    if (!jj_soft(c, self, out))
         return false;
     out->sub = JJ_MARKUP;
     return true;
@@ -126,17 +89,17 @@ bool jj_escape_html(jj_ctx *c, const jj_str *s, jj_value *out)
     return true;
 }
 
-static bool f_forceescape(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_forceescape(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     (void)arg;
-    return soft(c, self, &self) && jj_escape_html(c, self.s, out);
+    return jj_soft(c, self, &self) && jj_escape_html(c, self.s, out);
 }
 
-static bool f_escape(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_escape(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     if (self.type == JJ_STR && self.sub)
         return *out = self, true;
-    return f_forceescape(c, self, arg, out);
+    return jj_f_forceescape(c, self, arg, out);
 }
 
 bool jj_replace(jj_ctx *c, const jj_str *s, const jj_str *from, const jj_str *to, int64_t count, jj_value *out)
@@ -166,7 +129,7 @@ bool jj_replace(jj_ctx *c, const jj_str *s, const jj_str *from, const jj_str *to
     return jj_put_sub(c, b, s, at, s->n - at) && jj_give(out, jj_str_from(c, b));
 }
 
-static bool f_replace(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_replace(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_str *s, *from, *to;
     int64_t count = -1;
@@ -191,15 +154,15 @@ bool jj_pad(jj_ctx *c, const jj_str *s, int64_t width, const jj_str *fill, char 
            jj_put_fill(c, b, fill, (size_t)(pad - left)) && jj_give(out, jj_str_from(c, b));
 }
 
-static bool f_center(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_center(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     int64_t width = 80;
 
-    return soft(c, self, &self) && jj_arg_int(c, arg[0], "center: width", &width) &&
+    return jj_soft(c, self, &self) && jj_arg_int(c, arg[0], "center: width", &width) &&
            jj_pad(c, self.s, width, NULL, '^', out);
 }
 
-static bool f_truncate(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_truncate(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     int64_t length = 255, leeway = 5, n, n_all;
     jj_value dots;
@@ -263,7 +226,7 @@ bool jj_next_line(const jj_str *s, size_t *at, size_t *end, size_t *next)
     return true;
 }
 
-static bool f_indent(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_indent(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     int64_t width = 4;
     jj_str *by = NULL;
@@ -301,13 +264,13 @@ static bool f_indent(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *ou
     return true;
 }
 
-static bool f_format(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
+bool jj_f_format(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
 {
     jj_value args;
 
     if (a->n && a->n_kw)
         return jj_fail(c, "can't handle positional and keyword arguments at the same time");
-    if (!soft(c, self, &self))
+    if (!jj_soft(c, self, &self))
         return false;
     if (a->n_kw) {
         if (!jj_new_dict(c, &args, false))
@@ -324,23 +287,3 @@ static bool f_format(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
             return false;
     return jj_format_percent(c, self.s, args, out);
 }
-
-const jj_def jj_text_filters[] = {
-    { "upper", f_upper, "", 0, NULL },
-    { "lower", f_lower, "", 0, NULL },
-    { "trim", f_trim, "chars", 0, NULL },
-    { "string", f_string, "", 0, NULL },
-    { "title", f_title, "", 0, NULL },
-    { "capitalize", f_capitalize, "", 0, NULL },
-    { "replace", f_replace, "old new count", 2, NULL },
-    { "safe", f_safe, "", 0, NULL },
-    { "escape", f_escape, "", 0, NULL },
-    { "e", f_escape, "", 0, NULL },
-    { "forceescape", f_forceescape, "", 0, NULL },
-    { "center", f_center, "width", 0, NULL },
-    { "truncate", f_truncate, "length killwords end leeway", 0, NULL },
-    { "indent", f_indent, "width first blank", 0, NULL },
-    { "format", NULL, NULL, 0, f_format },
-    { "tojson", jj_tojson, "ensure_ascii indent separators sort_keys", 0, NULL },
-    { NULL },
-};

@@ -12,7 +12,7 @@ static bool text_of(jj_ctx *c, jj_value v, const char *what, jj_str **out)
                                   : jj_fail(c, "%s: a %s where text is wanted", what, jj_type_name(v));
 }
 
-static bool f_wordcount(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_wordcount(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_str *s;
     int64_t n = 0;
@@ -119,7 +119,7 @@ static bool wrap_line(wrap *w, size_t at, size_t end)
     return put_line(w, from, end, true, &first);
 }
 
-static bool f_wordwrap(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_wordwrap(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     wrap w = { .c = c, .hyphens = arg[3].type == JJ_MISSING || jj_truth(arg[3]),
                .cut_words = arg[1].type == JJ_MISSING || jj_truth(arg[1]) };
@@ -172,7 +172,7 @@ static bool put_quoted(jj_ctx *c, jj_buf *b, jj_value v, bool query)
     return true;
 }
 
-static bool f_urlencode(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_urlencode(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_buf *b = jj_buf_new(c, 64, 0);
     jj_value pairs = self, pair;
@@ -210,7 +210,7 @@ static bool put_escaped(jj_ctx *c, jj_buf *b, jj_value v)
     return jj_put_str(c, b, e.s);
 }
 
-static bool f_xmlattr(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_xmlattr(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_buf *b = jj_buf_new(c, 64, 0);
     bool space = arg[0].type == JJ_MISSING || jj_truth(arg[0]);
@@ -269,7 +269,7 @@ static bool cut_out(jj_ctx *c, jj_str **s, const char *open, const char *close)
     return b && jj_put_sub(c, b, *s, at, (*s)->n - at) && (*s = jj_str_from(c, b));
 }
 
-static bool f_striptags(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_striptags(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_str *s;
     jj_buf *b;
@@ -329,7 +329,7 @@ static bool sorted(jj_ctx *c, jj_value v, jj_value *out)
 }
 
 /* What fits on one line, which Python's pprint does not break. */
-static bool f_pprint(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
+bool jj_f_pprint(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_buf *b = jj_buf_new(c, 80, 0);
     jj_value v;
@@ -341,13 +341,3 @@ static bool f_pprint(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *ou
         return jj_fail(c, "pprint: more than a line is not supported");
     return jj_give(out, jj_str_from(c, b));
 }
-
-const jj_def jj_word_filters[] = {
-    { "wordcount", f_wordcount, "", 0, NULL },
-    { "wordwrap", f_wordwrap, "width break_long_words wrapstring break_on_hyphens", 0, NULL },
-    { "urlencode", f_urlencode, "", 0, NULL },
-    { "xmlattr", f_xmlattr, "autospace", 0, NULL },
-    { "striptags", f_striptags, "", 0, NULL },
-    { "pprint", f_pprint, "", 0, NULL },
-    { NULL },
-};
