@@ -91,7 +91,7 @@ rg_checkpoint *rg_checkpoint_open_tensors(const char *path, rg_error *err)
 rg_checkpoint *rg_checkpoint_of_values(const rg_checkpoint *from, const rg_values *values, int n, rg_error *err)
 {
     rg_checkpoint *c = rg_zalloc(sizeof *c);
-    const float **at = rg_array((size_t)n, sizeof *at);
+    const float **at = rg_array((size_t)n + 1, sizeof *at);
     bool ok = (c && at) || rg_fail_memory(err, sizeof *c);
 
     if (!ok) {
@@ -125,7 +125,7 @@ rg_checkpoint *rg_checkpoint_of_values(const rg_checkpoint *from, const rg_value
         at[i] = values[i].at;
         ok = rg_ckpt_add_tensor(c, &t, err);
     }
-    for (int i = 0; ok && i < rg_checkpoint_n_tensors(from); i++)
+    for (int i = 0; ok && n && i < rg_checkpoint_n_tensors(from); i++)
         if (rg_checkpoint_tensor(from, i)->type == RG_I64)
             ok = rg_ckpt_add_tensor(c, rg_checkpoint_tensor(from, i), err);
     if (!ok) {

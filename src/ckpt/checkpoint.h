@@ -35,9 +35,8 @@ typedef struct rg_values {
 } rg_values;
 
 /* A checkpoint with the metadata and side files of `from`, its tensors of integers, and these tensors in place of all
- * others.  All of it is
- * borrowed: `from`, names and values outlive it, and values may change between reads.  NULL and *err: no memory, or a
- * name stands twice. */
+ * others; n 0: the metadata alone.  All of it is borrowed: `from`, names and values outlive it, and values may change
+ * between reads.  NULL and *err: no memory, or a name stands twice. */
 rg_checkpoint *rg_checkpoint_of_values(const rg_checkpoint *from, const rg_values *values, int n, rg_error *err);
 
 rg_ckpt_kind rg_checkpoint_kind(const rg_checkpoint *c);

@@ -6,6 +6,7 @@
 #define ARCH(file) extern const rg_arch rg_arch_##file;
 #include "model/arch/archs.def"
 #undef ARCH
+extern const rg_arch rg_arch_module;
 
 enum { ALL_NAMES = 1900 }; /* bytes of the names of all architectures in one line */
 
@@ -162,9 +163,19 @@ const rg_arch *rg_arch_find_draft(const rg_checkpoint *ckpt, rg_error *err)
     return NULL;
 }
 
+const rg_arch *rg_arch_mtp_of(const rg_arch *target)
+{
+    return target->mtp ? target->mtp : &rg_arch_module;
+}
+
+const rg_arch *rg_arch_of_layers(const rg_config *c)
+{
+    return c->arch->kinds || !c->target ? c->arch : c->target->arch;
+}
+
 const rg_layer_kind *rg_layer_kind_of(const rg_config *c, int layer)
 {
-    return &c->arch->kinds[c->layer[layer].kind];
+    return &rg_arch_of_layers(c)->kinds[c->layer[layer].kind];
 }
 
 SIZE(DIM, c->dim)

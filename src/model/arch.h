@@ -78,6 +78,7 @@ typedef struct rg_weight_spec {
     const char *gguf_else;
     const char *hf_else;   /* another name where the checkpoint lacks the Hugging Face one */
     bool optional;         /* a network that drafts may lack it: it has its target's, if that has one of this role */
+    bool made_new;         /* and where such a network is new, it has it */
     bool table;            /* a matrix kept as f32, not multiplied (a convolution's taps) */
     /* For writing GGUF from a Hugging Face checkpoint.  Without these, GGUF gets what `load` makes. */
     rg_load_fn *to_gguf;   /* from the Hugging Face tensor to GGUF's form, of the shape in `stored` */
@@ -126,7 +127,7 @@ struct rg_arch {
      * that differ from their default (kind 0, rope 0 where there is one, no window, K/V of its own). */
     bool (*finish)(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
     const rg_weight_spec *weights; /* outside the layers; ends with { 0 } */
-    const rg_layer_kind *kinds;
+    const rg_layer_kind *kinds; /* NULL: those of the model that it drafts for, with their names */
     int n_kinds;
 
     /* Hooks; NULL: the usual one, named behind each.  l->index is -1. */
@@ -138,7 +139,8 @@ struct rg_arch {
     bool is_encoder;                        /* it has no head: no logits are ever wanted */
     bool halves_window;     /* where rows see what comes after them, half of the window lies to each side */
     const rg_arch *latents; /* the form that its models have once their K and V are latents; NULL: none */
-    const rg_arch *mtp;     /* its modules that predict further tokens, as a network of its own; NULL: it has none */
+    const rg_arch *mtp;     /* its own form of modules that predict further tokens; NULL: that of arch/mtp.c */
+    const char *module_key; /* of such modules: config.json's key for their number */
     const char *target_ids; /* tensor: what to add to an id of its own for the id of its target; NULL: they are alike */
     int (*width)(const rg_config *c);       /* columns of x; NULL: dim */
     /* The dim columns of x that readers see as a layer's input; NULL: x. */
@@ -155,6 +157,10 @@ const rg_arch *rg_arch_find(const rg_checkpoint *ckpt, rg_error *err);
 bool rg_arch_class_is_bidirectional(const rg_checkpoint *ckpt);
 /* Of a network that drafts: the first of drafts.def that claims the checkpoint. */
 const rg_arch *rg_arch_find_draft(const rg_checkpoint *ckpt, rg_error *err);
+/* The architecture whose layers c has: its own, or that of the model it drafts for. */
+const rg_arch *rg_arch_of_layers(const rg_config *c);
 const rg_layer_kind *rg_layer_kind_of(const rg_config *c, int layer);
+/* What modules that predict further tokens are, as networks: the architecture's own form of them, or one for all. */
+const rg_arch *rg_arch_mtp_of(const rg_arch *target);
 
 #endif

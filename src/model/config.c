@@ -546,6 +546,7 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         rg_meta_understand(ckpt, of_other_parts[i]);
     for (int i = 0; c->arch->harmless && c->arch->harmless[i]; i++)
         rg_meta_understand(ckpt, c->arch->harmless[i]);
+    rg_meta_understand(ckpt, rg_arch_mtp_of(c->arch)->module_key);
     if (!require_no_stray(c, ckpt, err) || !check_eps(c, ckpt, err))
         return false;
     if (c->max_seq_len < 1)
@@ -560,11 +561,7 @@ static bool read_mtp(rg_config *c, const rg_checkpoint *ckpt, const rg_config *t
 {
     *c = *target;
     c->target = target;
-    c->arch = target->arch->mtp;
-    if (!c->arch)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: no module that predicts further tokens is known of architecture %s",
-                       rg_checkpoint_path(ckpt), rg_config_name(&(rg_config){ .arch = target->arch,
-                                                                              .from_gguf = target->from_gguf }));
+    c->arch = rg_arch_mtp_of(target->arch);
     c->first_layer = target->n_layers;
     c->layer[0] = target->layer[target->n_layers - 1];
     c->layer[0].kv_layer = -1;

@@ -74,7 +74,8 @@ static void full_name(const rg_origin *s, const char *name, int expert, char out
         return;
     }
     if (s->layer >= 0)
-        n = snprintf(out, RG_WEIGHT_NAME, "%s%d.", s->c->from_gguf ? "blk." : s->c->arch->hf_prefix, number_of(s));
+        n = snprintf(out, RG_WEIGHT_NAME, "%s%d.", s->c->from_gguf ? "blk." : rg_arch_of_layers(s->c)->hf_prefix,
+                     number_of(s));
     if (star && s->spec->letters)
         number[0] = s->spec->letters[expert];
     else if (star)

@@ -133,7 +133,7 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
     if (!s.name)
         return true;
     const rg_tensor *t = rg_origin_find(&s, 0, name);
-    if (ckpt && !t && spec->optional)
+    if (ckpt && !t && spec->optional && (rg_checkpoint_n_tensors(ckpt) || !spec->made_new))
         return true;
     if (ckpt && rg_checkpoint_n_tensors(ckpt) && !t && is_of_head(spec, c, layer)) {
         set->headless = true;

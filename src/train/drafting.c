@@ -51,13 +51,24 @@ static bool ends_with(const char *name, const char *end)
     return n >= k && !strcmp(name + n - k, end);
 }
 
+bool rg_drafting_brings_module(const rg_masters *model, const rg_checkpoint *from)
+{
+    rg_config *c = rg_alloc(sizeof *c);
+    const bool brings = c && rg_config_read_draft(c, from, &rg_masters_model(model)->config, true, NULL);
+
+    rg_free(c);
+    return brings;
+}
+
 static bool open_network(rg_drafting *d, const rg_checkpoint *from, const rg_backend *backend,
                          const rg_passes_options *passes, rg_error *err)
 {
-    const rg_model *network;
+    const rg_model *network, *model = rg_masters_model(d->model);
+    const bool is_module = d->o.kind == RG_DRAFTING_MODULE;
 
-    d->network =
-        rg_masters_open_network(from, rg_masters_model(d->model), d->o.kind == RG_DRAFTING_MODULE, backend, err);
+    d->network = is_module && !rg_drafting_brings_module(d->model, from)
+                     ? rg_masters_new_module(from, model, d->o.init_std, d->o.seed, backend, err)
+                     : rg_masters_open_network(from, model, is_module, backend, err);
     if (!d->network)
         return false;
     for (int i = 0; i < rg_masters_count(d->model); i++)

@@ -25,13 +25,15 @@ typedef struct rg_drafting_options {
     int n_steps;   /* EAGLE-3: 7 in the paper */
     double weight; /* EAGLE-3: of a step beside the one before; 0.8 in the paper */
     double noise;  /* EAGLE: from -noise / 2 to noise / 2 is added to features */
-    uint64_t seed; /* of the noise */
+    uint64_t seed; /* of the noise, and of a new module */
+    double init_std; /* of a new module's matrices */
 } rg_drafting_options;
 
 typedef struct rg_drafting rg_drafting;
 
-/* The network of a checkpoint, or, of a module, the model's own checkpoint.  All is borrowed; the model's masters
- * become frozen.  NULL and *err: the checkpoint holds no such network, or it is none for this model, or no memory. */
+/* The network of a checkpoint, or, of a module, the model's own checkpoint: the module is new where that brings none.
+ * All is borrowed; the model's masters become frozen.  NULL and *err: the checkpoint holds no such network, or it is
+ * none for this model, or no memory. */
 rg_drafting *rg_drafting_new(rg_masters *model, const rg_checkpoint *network, const rg_drafting_options *o,
                              const rg_backend *backend, const rg_passes_options *passes, rg_error *err);
 void rg_drafting_free(rg_drafting *d);           /* NULL is fine */
@@ -41,6 +43,9 @@ rg_objective rg_drafting_objective(rg_drafting *d);
  * guess was the model's. */
 const double *rg_drafting_losses(const rg_drafting *d);
 const double *rg_drafting_right(const rg_drafting *d);
+
+/* True if a model's own checkpoint brings a module. */
+bool rg_drafting_brings_module(const rg_masters *model, const rg_checkpoint *from);
 
 /* A new network for a model, as a folder in the authors' layout, in f32.  counts [vocab_size] of EAGLE-3: the n_ids ids
  * that stand most often in texts are those that it guesses; NULL: all.  ffn_dim 0: the model's. */

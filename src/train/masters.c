@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "model/arch/backs.h"
 #include "model/origin.h"
+#include "train/init.h"
 
 /* How a weight's values follow from masters. */
 typedef enum how {
@@ -30,7 +31,7 @@ typedef struct linked {
     bool own, frozen;
 } linked;
 
-enum { MAX_LENT = 4 };
+enum { MAX_LENT = 4, WHOLE_NUMBER = 11 }; /* the latter: GGUF's type of 64 bits, which the writer asks for */
 
 /* A weight that the network has of its target: values alone. */
 typedef struct lent {
@@ -41,6 +42,7 @@ typedef struct lent {
 struct rg_masters {
     const rg_checkpoint *from;
     const rg_model *target; /* NULL: it is no network that drafts */
+    bool is_new;            /* a module that `from` does not bring */
     lent lent[MAX_LENT];
     int n_lent;
     rg_checkpoint *ckpt; /* of the masters */
@@ -495,20 +497,23 @@ static bool take_lent(rg_masters *m, rg_error *err)
     return true;
 }
 
-static rg_masters *open_masters(const rg_checkpoint *from, rg_model_options o, rg_error *err)
+/* shapes: `from`, or the same without tensors, so that masters are made by its config. */
+static rg_masters *open_masters(const rg_checkpoint *from, const rg_checkpoint *shapes, rg_model_options o,
+                                rg_error *err)
 {
     const rg_model_options declare = {
         .declare_only = true, .declared_type = RG_F32, .target = o.target, .mtp = o.mtp
     };
     rg_masters *m = rg_zalloc(sizeof *m);
-    rg_model *declared = m ? rg_model_open(from, &declare, err) : NULL;
+    rg_model *declared = m ? rg_model_open(shapes, &declare, err) : NULL;
     bool ok = declared;
 
     if (!m)
         return rg_fail_memory(err, sizeof *m), NULL;
     m->from = from;
     m->target = o.target;
-    ok = ok && (rg_checkpoint_n_tensors(from) ? take_tensors(m, declared, err) : make_tensors(m, declared, err)) &&
+    m->is_new = shapes != from;
+    ok = ok && (rg_checkpoint_n_tensors(shapes) ? take_tensors(m, declared, err) : make_tensors(m, declared, err)) &&
          make_checkpoint(m, err);
     rg_model_close(declared);
     m->model = ok ? rg_model_open(m->ckpt, &o, err) : NULL;
@@ -529,17 +534,50 @@ static rg_masters *open_masters(const rg_checkpoint *from, rg_model_options o, r
 
 rg_masters *rg_masters_open(const rg_checkpoint *from, const rg_backend *backend, rg_error *err)
 {
-    return open_masters(from, (rg_model_options){ .kv_type = "f32", .declared_type = RG_F32, .backend = backend }, err);
+    const rg_model_options o = { .kv_type = "f32", .declared_type = RG_F32, .backend = backend };
+
+    return open_masters(from, from, o, err);
 }
 
 rg_masters *rg_masters_open_network(const rg_checkpoint *from, const rg_model *target, bool module,
                                     const rg_backend *backend, rg_error *err)
 {
     return open_masters(
-        from,
+        from, from,
         (rg_model_options){
             .kv_type = "f32", .declared_type = RG_F32, .backend = backend, .target = target, .mtp = module },
         err);
+}
+
+/* The new module's final norm becomes the target's: what it is stored as may be less by a constant. */
+static void take_final_norm(rg_masters *m)
+{
+    const rg_weight *from = m->target->outer.w[W_FINAL_NORM], *to = m->model->outer.w[W_FINAL_NORM];
+    const linked *l = to ? &m->link[to - m->model->weights.all] : NULL;
+
+    for (size_t k = 0; from && from->vec && l && l->n_tensors == 1 && k < l->n; k++)
+        m->all[l->master[0]].w[k] += from->vec[k] - to->vec[k];
+}
+
+rg_masters *rg_masters_new_module(const rg_checkpoint *from, const rg_model *target, double deviation, uint64_t seed,
+                                  const rg_backend *backend, rg_error *err)
+{
+    const rg_model_options o = {
+        .kv_type = "f32", .declared_type = RG_F32, .backend = backend, .target = target, .mtp = true
+    };
+    rg_checkpoint *shapes = rg_checkpoint_of_values(from, NULL, 0, err);
+    rg_masters *m = shapes ? open_masters(from, shapes, o, err) : NULL;
+    bool ok = m && rg_masters_init(m, deviation, seed, err);
+
+    rg_checkpoint_close(shapes);
+    if (ok && m->model->outer.w[W_FINAL_NORM] != target->outer.w[W_FINAL_NORM]) {
+        take_final_norm(m);
+        ok = rg_masters_push(m, err);
+    }
+    if (ok)
+        return m;
+    rg_masters_close(m);
+    return NULL;
 }
 
 void rg_masters_close(rg_masters *m)
@@ -816,6 +854,20 @@ static bool is_other_type(const char *key)
     return !strcmp(key, "dtype") || !strcmp(key, "quantization_config");
 }
 
+static bool is_other_type_or_modules(const char *key)
+{
+    return is_other_type(key) || !strcmp(key, "num_nextn_predict_layers") || !strcmp(key, "mtp_num_hidden_layers");
+}
+
+/* The checkpoint's config, and that it has a module where that is new. */
+static bool put_config(const rg_masters *m, rg_ckpt_writer *w, rg_error *err)
+{
+    const char *modules = m->is_new ? m->model->config.arch->module_key : NULL;
+
+    return rg_ckpt_put_all(w, m->from, modules ? is_other_type_or_modules : is_other_type, err) &&
+           (!modules || rg_ckpt_put_int(w, modules, WHOLE_NUMBER, 1, err));
+}
+
 static bool copy_tensor(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_tensor *t, rg_error *err)
 {
     uint8_t *raw = rg_alloc(t->bytes);
@@ -844,7 +896,7 @@ static bool put_others(const rg_masters *m, rg_ckpt_writer *w, bool data, rg_err
 bool rg_masters_write(const rg_masters *m, const char *dir, rg_type type, rg_error *err)
 {
     rg_ckpt_writer *w = rg_hf_create(dir, err);
-    bool ok = w && rg_ckpt_put_all(w, m->from, is_other_type, err) && put_type(w, type, err);
+    bool ok = w && put_config(m, w, err) && put_type(w, type, err);
 
     for (int i = 0; ok && i < m->n; i++)
         ok = rg_ckpt_declare(w, m->all[i].name, type, m->all[i].n_dims, m->all[i].shape, err);

@@ -28,6 +28,11 @@ rg_masters *rg_masters_open(const rg_checkpoint *from, const rg_backend *backend
  * checkpoint brings.  The target is borrowed; what the network has of it (its embedding, its head) is not trained. */
 rg_masters *rg_masters_open_network(const rg_checkpoint *from, const rg_model *target, bool module,
                                     const rg_backend *backend, rg_error *err);
+/* A new module for a target whose checkpoint brings none, with weights as rg_masters_init makes them; its final norm
+ * begins as the target's.  Written, it stands beside the target's tensors.  *err: the target's layers or its head are
+ * none that a module can have. */
+rg_masters *rg_masters_new_module(const rg_checkpoint *from, const rg_model *target, double deviation, uint64_t seed,
+                                  const rg_backend *backend, rg_error *err);
 void rg_masters_close(rg_masters *m); /* NULL is fine */
 
 int rg_masters_count(const rg_masters *m);

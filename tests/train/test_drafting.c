@@ -1,5 +1,6 @@
-/* Networks that draft: EAGLE-3's loss and gradients against another program's in float64 (golden/train/eagle3.safetensors),
- * EAGLE and modules by finite differences, and networks that learn and load. */
+/* Networks that draft: losses and gradients of EAGLE-3 and of a module against another program's in float64
+ * (golden/train/eagle3.safetensors; mtp.safetensors by mtp.py), EAGLE and modules by finite differences, networks that
+ * learn and load, and new modules of every architecture. */
 #include "trained.h"
 #include "values.h"
 
@@ -61,17 +62,46 @@ static double loss_of(drafting *g, const rg_texts *t, bool forward_only)
     return loss;
 }
 
+/* Gradients of all masters beside those of a golden file. */
+static void compare_gradients(drafting *g, const char *file, int n_want)
+{
+    rg_masters *masters = rg_drafting_masters(g->d);
+    char name[160];
+    double most = 0;
+    size_t n;
+
+    for (int i = 0; i < rg_masters_count(masters); i++) {
+        const rg_master *m = rg_masters_at(masters, i);
+
+        for (size_t k = 0; k < m->n; k++)
+            most = fmax(most, fabs((double)m->g[k]));
+    }
+    for (int i = 0; i < rg_masters_count(masters); i++) {
+        const rg_master *m = rg_masters_at(masters, i);
+        double largest = 1e-4 * most;
+
+        snprintf(name, sizeof name, "grad.%s", m->name);
+        float *grad = values(file, name, &n);
+        assert_int_equal(n, m->n);
+        for (size_t k = 0; k < n; k++)
+            largest = fmax(largest, fabs((double)grad[k]));
+        for (size_t k = 0; k < n; k++)
+            if (!(fabs((double)m->g[k] - (double)grad[k]) <= 1e-4 * largest))
+                fail_msg("%s, value %zu: %.9g, not %.9g", name, k, (double)m->g[k], (double)grad[k]);
+        rg_free(grad);
+    }
+    assert_int_equal(rg_masters_count(masters), n_want);
+}
+
 static void loss_and_gradients_as_the_golden(void **state)
 {
     const rg_drafting_options o = { .kind = RG_DRAFTING_EAGLE3, .n_steps = STEPS, .weight = 0.8 };
-    size_t n, n_compared = 0;
+    size_t n;
     float *of_ids = values(golden(), "input_ids", &n), *mask = values(golden(), "loss_mask", &n);
     float *want = values(golden(), "loss.steps", &n), *right = values(golden(), "accuracy", &n);
     int32_t ids[N], targets[N];
     const rg_texts texts = { .rows = ROWS, .length = LENGTH, .ids = ids, .targets = targets };
     drafting g;
-    char name[160];
-    double most = 0;
 
     (void)state;
     for (int i = 0; i < N; i++) {
@@ -84,32 +114,49 @@ static void loss_and_gradients_as_the_golden(void **state)
         if (!(fabs(rg_drafting_losses(g.d)[k] - (double)want[k]) <= 1e-5 * (double)want[k]))
             fail_msg("loss of step %d: %.9g, not %.9g", k, rg_drafting_losses(g.d)[k], (double)want[k]);
     }
-    for (int i = 0; i < rg_masters_count(rg_drafting_masters(g.d)); i++) {
-        const rg_master *m = rg_masters_at(rg_drafting_masters(g.d), i);
-
-        for (size_t k = 0; k < m->n; k++)
-            most = fmax(most, fabs((double)m->g[k]));
-    }
-    for (int i = 0; i < rg_masters_count(rg_drafting_masters(g.d)); i++) {
-        const rg_master *m = rg_masters_at(rg_drafting_masters(g.d), i);
-        double largest = 1e-4 * most;
-
-        snprintf(name, sizeof name, "grad.%s", m->name);
-        float *grad = values(golden(), name, &n);
-        assert_int_equal(n, m->n);
-        for (size_t k = 0; k < n; k++)
-            largest = fmax(largest, fabs((double)grad[k]));
-        for (size_t k = 0; k < n; k++)
-            if (!(fabs((double)m->g[k] - (double)grad[k]) <= 1e-4 * largest))
-                fail_msg("%s, value %zu: %.9g, not %.9g", name, k, (double)m->g[k], (double)grad[k]);
-        n_compared++;
-        rg_free(grad);
-    }
-    assert_int_equal(n_compared, 13);
+    compare_gradients(&g, golden(), 13);
     rg_free(of_ids);
     rg_free(mask);
     rg_free(want);
     rg_free(right);
+    close_drafting(&g);
+}
+
+/* A new module of a model that brings none, with the golden's weights. */
+static void a_new_module_as_the_golden(void **state)
+{
+    enum { MODULE_LENGTH = 24, MODULE_N = ROWS * MODULE_LENGTH };
+    const rg_drafting_options o = { .kind = RG_DRAFTING_MODULE, .init_std = 0.02 };
+    char file[512];
+    size_t n;
+    int32_t ids[MODULE_N], targets[MODULE_N];
+    rg_texts texts = { .rows = ROWS, .length = MODULE_LENGTH, .ids = ids };
+    rg_error err = { 0 };
+    drafting g;
+
+    (void)state;
+    snprintf(file, sizeof file, "%s", test_data("train/mtp.safetensors"));
+    float *of_ids = values(file, "input_ids", &n), *want = values(file, "loss", &n);
+    for (int i = 0; i < MODULE_N; i++)
+        ids[i] = (int32_t)of_ids[i];
+    rg_texts_targets(&texts, targets);
+    texts.targets = targets;
+    open_drafting(&g, test_data("llama"), test_data("llama"), &o, 2);
+    for (int i = 0; i < rg_masters_count(rg_drafting_masters(g.d)); i++) {
+        rg_master *m = rg_masters_at(rg_drafting_masters(g.d), i);
+        float *w = values(file, m->name, &n);
+
+        assert_int_equal(n, m->n);
+        memcpy(m->w, w, n * sizeof *w);
+        rg_free(w);
+    }
+    assert_ok(rg_masters_push(rg_drafting_masters(g.d), &err), err);
+    const double loss = loss_of(&g, &texts, false);
+    if (!(fabs(loss - (double)*want) <= 1e-5 * (double)*want))
+        fail_msg("the loss is %.9g, not %.9g", loss, (double)*want);
+    compare_gradients(&g, file, 13);
+    rg_free(of_ids);
+    rg_free(want);
     close_drafting(&g);
 }
 
@@ -319,10 +366,69 @@ static void new_networks_learn_and_load(void **state)
     }
 }
 
+/* What is made new for a model of one architecture: its gradient, and the folder, which brings it.  False: refused. */
+static bool makes_a_module(const char *folder)
+{
+    const rg_drafting_options o = { .kind = RG_DRAFTING_MODULE, .init_std = 0.05 };
+    int32_t ids[N], document[N], targets[N];
+    char path[512], dir[512];
+    rg_error err = { 0 };
+    trained model;
+    drafting g;
+
+    snprintf(path, sizeof path, "%s", test_data(folder));
+    trained_open(&model, path, 1, 0);
+    rg_drafting *made = rg_drafting_new(model.masters, model.ckpt, &o, trained_backend(),
+                                        &(rg_passes_options){ .n_threads = 1, .pool = model.pool }, &err);
+    const bool made_it = made;
+    if (!made && !strstr(err.text, "has no module that predicts further tokens: "))
+        fail_msg("%s: %s", folder, err.text);
+    rg_drafting_free(made);
+    trained_close(&model);
+    if (!made_it)
+        return false;
+    open_drafting(&g, path, path, &o, 1);
+    const rg_texts t =
+        some_texts(ids, document, targets, rg_masters_model(g.model.masters)->config.vocab_size < 320 ? 64 : 320);
+    rises_along_the_gradient(folder, &g, &t);
+    const double loss = loss_of(&g, &t, true);
+    snprintf(dir, sizeof dir, "%s", test_scratch("with-module"));
+    assert_ok(rg_masters_write(rg_drafting_masters(g.d), dir, RG_F32, &err), err);
+    close_drafting(&g);
+    open_drafting(&g, dir, dir, &o, 1);
+    assert_true(rg_drafting_brings_module(g.model.masters, g.ckpt));
+    if (!(fabs(loss_of(&g, &t, true) - loss) <= 1e-6 * loss))
+        fail_msg("%s: written and read, the loss is %.9g, not %.9g", folder, loss_of(&g, &t, true), loss);
+    close_drafting(&g);
+    return true;
+}
+
+/* Models of every kind of layer, and of a form of modules that their publishers have, but without one. */
+static void new_modules_of_every_architecture(void **state)
+{
+    static const struct {
+        const char *folder;
+        bool possible;
+    } models[] = {
+        { "llama", true },       { "mixtral", true },    { "qwen3", true },      { "gemma2", true },
+        { "deepseek-v2", true }, { "cla2", true },       { "cohere2", true },    { "falcon", true },
+        { "olmo2", true },       { "phi3", true },       { "jamba", true },      { "gpt-neox", true },
+        { "deepseek-v3", true }, { "glm4-moe", true },   { "qwen3-next", true }, { "gpt-oss", true },
+        { "mamba", false },      { "gpt2", false },      { "gla", false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(models); i++)
+        if (makes_a_module(models[i].folder) != models[i].possible)
+            fail_msg("%s: a module is %s", models[i].folder, models[i].possible ? "refused" : "made");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loss_and_gradients_as_the_golden),
+        cmocka_unit_test(a_new_module_as_the_golden),
+        cmocka_unit_test(new_modules_of_every_architecture),
         cmocka_unit_test(gradients_of_every_kind_by_differences),
         cmocka_unit_test(texts_are_as_if_alone),
         cmocka_unit_test(new_networks_learn_and_load),

@@ -2,8 +2,9 @@
  * brings: one layer of the model on fc [normed embedding; normed feature], a feature being what enters the model's
  * head.
  *
- * As a network that drafts, such a module is an architecture with the same kinds of layer.  One that has it names it in
- * its rg_arch.mtp. */
+ * As a network that drafts, such a module is an architecture with the same kinds of layer.  One whose publishers have a
+ * form of it names it in its rg_arch.mtp.  Modules of all others, which `ridge train --mtp` makes, are stored as
+ * DeepSeek-V3's: rg_arch_module, with a layer of the kind that the model's last layer of attention is. */
 #ifndef RG_MODEL_ARCH_MTP_H
 #define RG_MODEL_ARCH_MTP_H
 
@@ -16,7 +17,8 @@
     { W_TOKEN_NORM, "/model.layers.#.enorm", "/blk.#.nextn.enorm", { DIM } },                                          \
     { W_FEATURE_NORM, "/model.layers.#.hnorm", "/blk.#.nextn.hnorm", { DIM } },                                        \
     { W_FC, "/model.layers.#.eh_proj", "/blk.#.nextn.eh_proj", { DIM, DIM_2 } },                                       \
-    { W_FINAL_NORM, "/model.layers.#.shared_head.norm", "/blk.#.nextn.shared_head_norm", { DIM }, .optional = true },  \
+    { W_FINAL_NORM, "/model.layers.#.shared_head.norm", "/blk.#.nextn.shared_head_norm", { DIM }, .optional = true,    \
+      .made_new = true },                                                                                              \
     { W_LM_HEAD, "/model.layers.#.shared_head.head", "/blk.#.nextn.shared_head_head", { VOCAB, DIM }, SPLIT_ROWS,      \
       .optional = true }
 
@@ -35,7 +37,10 @@ void embed_mtp(rg_fwd *f, const rg_layer *l, rg_act *x);
 
 /* Rows of a draft read what the layer made of the row before: without the norm of the module's head in the first form,
  * with it in the second. */
-#define MTP_NEXTN .hf_prefix = "model.layers.", .embed = embed_mtp, .norm = norm_none, .head = part_normed_head
-#define MTP_QWEN  .hf_prefix = "mtp.layers.", .embed = embed_mtp, .head = part_head
+#define MTP_NEXTN                                                                                                      \
+    .hf_prefix = "model.layers.", .embed = embed_mtp, .norm = norm_none, .head = part_normed_head,                     \
+    .module_key = "num_nextn_predict_layers"
+#define MTP_QWEN                                                                                                       \
+    .hf_prefix = "mtp.layers.", .embed = embed_mtp, .head = part_head, .module_key = "mtp_num_hidden_layers"
 
 #endif
