@@ -464,7 +464,7 @@ static bool complete(rg_request *r, rg_error *err)
 rg_request *rg_request_new(const rg_params *params, const rg_request_model *model, rg_error *err)
 {
     const rg_work *work = rg_work_of(params, model);
-    rg_carver c = { 0 };
+    rg_carver c = { .align = 16 };
     rg_params kept;
     rg_request *r;
 

@@ -327,33 +327,22 @@ float rg_e5m2_to_f32(uint8_t v)
     return rg_f16_to_f32((uint16_t)(v << 8));
 }
 
-/* The code of |x|, which is finite; beyond the largest code, most. */
-static uint8_t f32_to_float8(float x, int n_mantissa, int bias, uint8_t most)
-{
-    uint32_t bits = bits_of(x) & 0x7fffffff, code;
-    int shift = 23 - n_mantissa, exponent = (int)(bits >> 23) - 127 + bias;
-
-    if (exponent > 15 + 16 * (n_mantissa == 2))
-        return most;
-    if (exponent > 0) /* normal; a carry runs into the exponent, as it should */
-        code = shift_rounded(bits, shift) - ((uint32_t)(127 - bias) << n_mantissa);
-    else if (exponent < -n_mantissa)
-        return 0; /* below half of the least code */
-    else
-        code = shift_rounded((bits & 0x7fffff) | 0x800000, shift + 1 - exponent);
-    return code > most ? most : (uint8_t)code;
-}
-
 uint8_t rg_f32_to_e4m3(float x)
 {
-    uint8_t sign = (uint8_t)(bits_of(x) >> 31 << 7);
+    const uint8_t sign = (uint8_t)(bits_of(x) >> 31 << 7), most = 0x7e;
+    const uint32_t bits = bits_of(x) & 0x7fffffff;
+    const int exponent = (int)(bits >> 23) - 127 + 7;
+    uint32_t code;
 
-    return isnan(x) ? sign | 0x7f : (uint8_t)(sign | f32_to_float8(x, 3, 7, 0x7e));
-}
-
-uint8_t rg_f32_to_e5m2(float x)
-{
-    uint8_t sign = (uint8_t)(bits_of(x) >> 31 << 7);
-
-    return isnan(x) ? sign | 0x7f : (uint8_t)(sign | f32_to_float8(x, 2, 15, 0x7b));
+    if (isnan(x))
+        return sign | 0x7f;
+    if (exponent > 15)
+        code = most;
+    else if (exponent > 0) /* normal; a carry runs into the exponent, as it should */
+        code = shift_rounded(bits, 20) - ((uint32_t)(127 - 7) << 3);
+    else if (exponent < -3)
+        code = 0; /* below half of the least code */
+    else
+        code = shift_rounded((bits & 0x7fffff) | 0x800000, 21 - exponent);
+    return sign | (code > most ? most : (uint8_t)code);
 }

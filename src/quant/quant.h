@@ -126,6 +126,5 @@ float rg_e8m0_half_to_f32(uint8_t e);  /* 2^(e - 128): half of what the code say
 float rg_e4m3_to_f32(uint8_t v);       /* finite and NaN, no infinity */
 uint8_t rg_f32_to_e4m3(float x);       /* beyond 448, and infinity, become 448 */
 float rg_e5m2_to_f32(uint8_t v);
-uint8_t rg_f32_to_e5m2(float x);       /* beyond 57344, and infinity, become 57344 */
 
 #endif

@@ -152,23 +152,6 @@ void rg_importance_fini(rg_importance *i)
     *i = (rg_importance){ 0 };
 }
 
-bool rg_loss_without(rg_stage *s, double *loss, rg_error *err)
-{
-    const int n = rg_stage_model(s)->config.n_layers;
-
-    for (int left_out = 0; left_out < n; left_out++) {
-        rg_stage_restart(s);
-        for (int i = 0; i < n; i++) {
-            const rg_pass pass = { .advance = true, .skip = i == left_out };
-            if (!rg_stage_enter(s, i, err) || !rg_stage_pass(s, &pass, err))
-                return false;
-        }
-        if (!rg_stage_loss(s, &loss[left_out], err))
-            return false;
-    }
-    return true;
-}
-
 /* ---- what stays -------------------------------------------------------------------------------------------------- */
 
 void rg_keep_highest(const double *v, int all, int n, int each, int32_t *kept)

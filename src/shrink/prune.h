@@ -18,8 +18,6 @@ typedef struct rg_importance {
  * not attention and an MLP. */
 bool rg_importance_measure(rg_importance *to, rg_stage *s, rg_error *err) RG_MUST_CHECK;
 void rg_importance_fini(rg_importance *i);
-/* Mean loss of each id when one layer is left out; loss [n_layers].  The stage was opened with logits. */
-bool rg_loss_without(rg_stage *s, double *loss, rg_error *err) RG_MUST_CHECK;
 
 /* How much of a model stays; 0: all. */
 typedef struct rg_prune_options {

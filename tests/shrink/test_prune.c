@@ -84,7 +84,6 @@ static void cut_model_is_that_of_the_reference(void **state)
 {
     rg_error err = { 0 };
     rg_importance i;
-    double loss[3];
     uint64_t bytes;
     size_t n;
     char name[32];
@@ -98,7 +97,6 @@ static void cut_model_is_that_of_the_reference(void **state)
     (void)state;
     assert_ok(s, err);
     assert_ok(rg_importance_measure(&i, s, &err), err);
-    assert_ok(rg_loss_without(s, loss, &err), err);
     for (int l = 0; l < i.n_layers; l++) {
         snprintf(name, sizeof name, "head.%d", l);
         compare(g, name, i.head + l * i.n_heads);
@@ -113,7 +111,6 @@ static void cut_model_is_that_of_the_reference(void **state)
     compare_kept(g, "kept.embedding", i.channel, i.n_channels, 0);
     compare(g, "block_importance", i.layer);
     compare_kept(g, "kept.layer", i.layer, i.n_layers, 0);
-    compare(g, "loss_without_layer", loss);
     const char *to = test_scratch("pruned");
     const rg_prune_options o = { .n_layers = 2, .n_channels = 48, .n_neurons = 96, .n_heads = 2 };
     assert_ok(rg_prune(c, &rg_stage_model(s)->config, &i, &o, to, &bytes, &err), err);

@@ -13,7 +13,7 @@
 #ifndef RG_ENGINE_WORK_WORK_H
 #define RG_ENGINE_WORK_WORK_H
 
-#include "engine/carver.h"
+#include "base/carver.h"
 #include "engine/request.h"
 #include "engine/states.h"
 

@@ -4,6 +4,7 @@
  * nothing. */
 #include "ops/cpu/reader.h"
 
+#include "base/carver.h"
 #include "base/mem.h"
 #include "ops/cpu/node_copies.h"
 
@@ -95,25 +96,6 @@ static void meet(const rg_reader *self, rg_fwd *f)
 
 /* ---- scratch ----------------------------------------------------------------------------------------------------- */
 
-/* Carves a region, or, without one, only adds up; overflow is kept in ok. */
-typedef struct carver {
-    uint8_t *base;
-    size_t used;
-    bool ok;
-} carver;
-
-static void *carve(carver *c, size_t n, size_t size)
-{
-    size_t bytes, at = c->used, end;
-
-    if (!rg_mul(n, size, &bytes) || !rg_add(bytes, (size_t)RG_ALIGN - 1, &bytes) || !rg_add(at, bytes, &end)) {
-        c->ok = false;
-        return NULL;
-    }
-    c->used = end / RG_ALIGN * RG_ALIGN;
-    return c->base ? c->base + at : NULL;
-}
-
 static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -143,7 +125,7 @@ static size_t thread_floats(const rg_reader_sizes *s)
     return most > route ? most : route;
 }
 
-static void carve_moe(rg_cpu_reader *r, carver *c)
+static void carve_moe(rg_cpu_reader *r, rg_carver *c)
 {
     const rg_reader_sizes *s = &r->sizes;
     rg_moe_scratch *m = &r->moe;
@@ -151,49 +133,49 @@ static void carve_moe(rg_cpu_reader *r, carver *c)
     size_t pairs = (rows < (size_t)s->max_rows ? rows : (size_t)s->max_rows) * (size_t)s->max_experts_used;
 
     m->ld = padded(s->max_cols);
-    m->start = carve(c, (size_t)s->max_experts + 1, sizeof *m->start);
-    m->active = carve(c, (size_t)s->max_experts, sizeof *m->active);
-    m->n_active = carve(c, 1, sizeof *m->n_active);
-    m->from = carve(c, 1, sizeof *m->from);
-    m->to = carve(c, 1, sizeof *m->to);
-    m->n_held = carve(c, 1, sizeof *m->n_held);
+    m->start = rg_carve(c, (size_t)s->max_experts + 1, sizeof *m->start);
+    m->active = rg_carve(c, (size_t)s->max_experts, sizeof *m->active);
+    m->n_active = rg_carve(c, 1, sizeof *m->n_active);
+    m->from = rg_carve(c, 1, sizeof *m->from);
+    m->to = rg_carve(c, 1, sizeof *m->to);
+    m->n_held = rg_carve(c, 1, sizeof *m->n_held);
     m->fetched_room = 6 * s->max_experts; /* of a layer that was guessed, and of the present one */
-    m->fetched = carve(c, (size_t)m->fetched_room, sizeof *m->fetched);
-    m->n_fetched = carve(c, 1, sizeof *m->n_fetched);
-    m->panels = carve(c, (size_t)s->max_experts, 3 * sizeof *m->panels);
-    m->pair_of = carve(c, pairs, sizeof *m->pair_of);
-    m->slot_of = carve(c, pairs, sizeof *m->slot_of);
-    m->x = carve(c, pairs, m->ld * sizeof *m->x);
-    m->h = carve(c, pairs, m->ld * sizeof *m->h);
-    m->y = carve(c, pairs, m->ld * sizeof *m->y);
-    m->xr = carve(c, pairs, rg_round_stride((int)m->ld) * sizeof *m->xr);
-    m->hr = carve(c, pairs, rg_round_stride((int)m->ld) * sizeof *m->hr);
+    m->fetched = rg_carve(c, (size_t)m->fetched_room, sizeof *m->fetched);
+    m->n_fetched = rg_carve(c, 1, sizeof *m->n_fetched);
+    m->panels = rg_carve(c, (size_t)s->max_experts, 3 * sizeof *m->panels);
+    m->pair_of = rg_carve(c, pairs, sizeof *m->pair_of);
+    m->slot_of = rg_carve(c, pairs, sizeof *m->slot_of);
+    m->x = rg_carve(c, pairs, m->ld * sizeof *m->x);
+    m->h = rg_carve(c, pairs, m->ld * sizeof *m->h);
+    m->y = rg_carve(c, pairs, m->ld * sizeof *m->y);
+    m->xr = rg_carve(c, pairs, rg_round_stride((int)m->ld) * sizeof *m->xr);
+    m->hr = rg_carve(c, pairs, rg_round_stride((int)m->ld) * sizeof *m->hr);
 }
 
-static void carve_all(rg_cpu_reader *r, carver *c)
+static void carve_all(rg_cpu_reader *r, rg_carver *c)
 {
     const rg_reader_sizes *s = &r->sizes;
     size_t head = padded(s->max_head_dim), segments = (size_t)s->max_keys / RG_SEGMENT + 1;
 
     r->room_at = thread_floats(s);
     r->thread_floats = r->room_at + rg_cpu_room_bytes(s->max_folded) / sizeof(float);
-    r->thread_scratch = carve(c, (size_t)s->n_threads, r->thread_floats * sizeof(float));
-    r->rope_rows = carve(c, RG_ROPES * (size_t)s->max_rows, sizeof *r->rope_rows);
-    r->rope_values = carve(c, RG_ROPES * (size_t)s->max_rows, head * sizeof(float));
+    r->thread_scratch = rg_carve(c, (size_t)s->n_threads, r->thread_floats * sizeof(float));
+    r->rope_rows = rg_carve(c, RG_ROPES * (size_t)s->max_rows, sizeof *r->rope_rows);
+    r->rope_values = rg_carve(c, RG_ROPES * (size_t)s->max_rows, head * sizeof(float));
     r->n_partials = RG_SPLIT_ROWS * (size_t)s->max_heads * segments;
     r->n_partials = min_size(r->n_partials, RG_PARTIAL_BYTES / ((head + RG_PANEL) * sizeof(float)));
-    r->partials = carve(c, r->n_partials, (head + RG_PANEL) * sizeof(float));
+    r->partials = rg_carve(c, r->n_partials, (head + RG_PANEL) * sizeof(float));
     r->half_floats = 3 * padded(s->max_cols);
-    r->halves = carve(c, 2, r->half_floats * sizeof *r->halves);
+    r->halves = rg_carve(c, 2, r->half_floats * sizeof *r->halves);
     r->low_cols = padded(s->max_rank);
-    r->low = carve(c, 3 * (size_t)s->max_rows, r->low_cols * sizeof(float));
+    r->low = rg_carve(c, 3 * (size_t)s->max_rows, r->low_cols * sizeof(float));
     carve_moe(r, c);
 }
 
 rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_reader_sizes *sizes, rg_error *err)
 {
     rg_cpu_reader *r = rg_zalloc(sizeof *r);
-    carver c = { .ok = true };
+    rg_carver c = { .align = RG_ALIGN };
 
     if (!r)
         return rg_fail_memory(err, sizeof *r), NULL;
@@ -201,11 +183,12 @@ rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_reader_sizes *sizes
     r->cpu = cpu;
     r->sizes = *sizes;
     carve_all(r, &c);
-    if (!c.ok) {
+    if (c.failed) {
         rg_fail_memory(err, SIZE_MAX);
         goto fail;
     }
-    c.base = r->region = rg_region_new(c.used);
+    r->region = rg_region_new(c.used);
+    c.base = (char *)r->region;
     if (!r->region) {
         rg_fail_memory(err, c.used);
         goto fail;
