@@ -57,7 +57,7 @@ static bool check_layers(const rg_config *c, const rg_checkpoint *ckpt, const ch
         rg_keep keep = { 0 };
 
         rg_layer_kind_of(c, i)->keep(c, i, &keep);
-        if (keep.n_buffers || c->layer[i].pattern >= 0 || c->layer[i].cache_first)
+        if (keep.n_buffers || c->layer[i].pattern >= 0)
             return rg_fail(err, RG_E_UNSUPPORTED,
                            "%s: %s asks for attention in both directions, which is not supported for this architecture "
                            "(%s): layer %d reads rows in their order",

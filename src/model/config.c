@@ -497,7 +497,7 @@ static void begin(rg_config *c, const rg_checkpoint *ckpt)
     c->embed_scale = 1;
     c->sees = RG_CAUSAL;
     c->diffusion.mask_id = -1;
-    c->residual_scale = c->logit_scale = 1;
+    c->logit_scale = 1;
     for (int i = 0; i < RG_MAX_LAYERS; i++)
         c->layer[i].kv_layer = c->layer[i].pattern = -1;
 }

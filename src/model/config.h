@@ -20,6 +20,7 @@ enum {
     RG_MAX_PLACES = 8,
     RG_MAX_NOT_FOLLOWED = 4,
     RG_OWN_BYTES = 256, /* of the settings that one architecture alone has */
+    RG_LAYER_OWN_BYTES = 8, /* the same, of each layer */
 };
 
 /* Settings of one layer, besides the weights and the block of its kind. */
@@ -30,13 +31,9 @@ typedef struct rg_layer_config {
     bool around;  /* and as many after it, where rows see what comes after them */
     int pattern;  /* of the config's patterns; -1: none */
     int kv_layer; /* an earlier layer whose K/V this one reads instead of keeping any; -1: its own */
-    /* Positions are places in a cache of its first keys and the newest (StreamingLLM): to keys before cache_first no
-     * row is further away than one at cache_last.  0: they are places in the text. */
-    int cache_first, cache_last;
-    bool scales_q; /* by position: q_beta, where q_period is not 0 */
     int ffn_dim;  /* of its MLP, where it is not the config's; 0: the config's */
-    bool cuts_gate; /* its MLP's gate loses what is below mean + gate_cut * deviation (rg_cut_gate) */
-    float gate_cut;
+    /* Settings of layers of its architecture alone: a struct of that file (see RG_LAYER_OWN). */
+    _Alignas(4) unsigned char own[RG_LAYER_OWN_BYTES];
 } rg_layer_config;
 
 /* What a network that drafts reads of each row of its target: rows of the target's dim columns, side by side. */
@@ -64,17 +61,12 @@ struct rg_config {
     bool head_differs;          /* config.json says that they are tied, but the file's head differs and is used */
     bool headless;              /* the checkpoint has neither a head nor an embedding tied to one: no logits */
     double embed_scale;         /* the embedding is multiplied by it */
-    float residual_scale;       /* what each half of a layer adds is multiplied by it */
     float logit_scale;          /* logits are multiplied by it, before the cap */
     float logit_softcap;        /* 0: none */
 
     int n_heads, n_kv_heads, head_dim;
     double attn_scale;          /* of q . k */
     float attn_softcap;         /* 0: none */
-    bool norm_after_rope;       /* q and k are normalised after they are rotated */
-    bool plain_qk_norm;         /* in layers with a rope, also where there is no weight for it */
-    float q_beta;               /* q is multiplied by 1 + q_beta * log(1 + floor((position + q_offset) / q_period)) */
-    int q_period, q_offset;     /* in layers with scales_q */
     bool attn_bias, o_bias, mlp_bias;
     int n_ropes;
     rg_rope_config ropes[RG_MAX_ROPES];
@@ -108,6 +100,9 @@ struct rg_config {
 #define RG_OWN(c, type)        ((const type *)(const void *)(c)->own)
 #define RG_OWN_EDIT(c, type)   ((type *)(void *)(c)->own)
 #define RG_OWN_AT(type, field) (offsetof(rg_config, own) + offsetof(type, field))
+/* Those of a layer. */
+#define RG_LAYER_OWN(c, i, type)      ((const type *)(const void *)(c)->layer[i].own)
+#define RG_LAYER_OWN_EDIT(c, i, type) ((type *)(void *)(c)->layer[i].own)
 
 /* One key of a table: where it goes, what it is called in both kinds of checkpoint (NULL: not there), its default. */
 typedef enum rg_key_kind { KEY_INT, KEY_FLOAT, KEY_DOUBLE, KEY_BOOL } rg_key_kind;

@@ -13,6 +13,7 @@
 #include "model/arch/dsa.h"
 #include "model/arch/mamba.h"
 #include "model/arch/s4.h"
+#include "model/arch/sights.h"
 #include "model/arch/ssd.h"
 #include "model/model.h"
 #include "support/goldens.h"
@@ -340,6 +341,16 @@ static double field(const rg_config *c, size_t at, rg_key_kind kind)
 #define FLOAT(f) offsetof(rg_config, f), KEY_FLOAT
 #define DOUBLE(f) offsetof(rg_config, f), KEY_DOUBLE
 #define BOOL(f) offsetof(rg_config, f), KEY_BOOL
+/* What stands first in llama4.c's settings, and gemma3n.c's settings of a layer. */
+typedef struct llama4_settings {
+    bool scales_q;
+    int period;
+} llama4_settings;
+typedef struct gemma3n_layer {
+    bool cuts_gate;
+    float cut;
+} gemma3n_layer;
+#define LAYER_OWN(i, type, f) offsetof(rg_config, layer[i].own) + offsetof(type, f)
 #define OWN(type, f)      RG_OWN_AT(type, f), KEY_INT
 #define OWN_BOOL(type, f) RG_OWN_AT(type, f), KEY_BOOL
 #define SSD(f)            RG_OWN_AT(ssd_settings, f), KEY_INT
@@ -421,13 +432,15 @@ static const struct {
     { "gemma3n", "{\"intermediate_size\": 40}", INT(ffn_dim), 40 },
     { "gemma3n", "{\"intermediate_size\": [48, 48, 48, 48, 48, 96]}", INT(layer[5].ffn_dim), 96 },
     { "gemma3n", "{\"activation_sparsity_pattern\": null}", INT(ffn_dim), 48 },
-    { "gemma3n", "{\"activation_sparsity_pattern\": [0.95, 0, 0, 0, 0, 0.5]}", FLOAT(layer[0].gate_cut), 1.6448535 },
-    { "gemma3n", "{\"activation_sparsity_pattern\": [0.95, 0, 0, 0, 0, 0.5]}", BOOL(layer[5].cuts_gate), 1 },
-    { "gemma3n", "{\"activation_sparsity_pattern\": null}", BOOL(layer[0].cuts_gate), 0 },
+    { "gemma3n", "{\"activation_sparsity_pattern\": [0.95, 0, 0, 0, 0, 0.5]}",
+      LAYER_OWN(0, gemma3n_layer, cut), KEY_FLOAT, 1.6448535 },
+    { "gemma3n", "{\"activation_sparsity_pattern\": [0.95, 0, 0, 0, 0, 0.5]}",
+      LAYER_OWN(5, gemma3n_layer, cuts_gate), KEY_BOOL, 1 },
+    { "gemma3n", "{\"activation_sparsity_pattern\": null}", LAYER_OWN(0, gemma3n_layer, cuts_gate), KEY_BOOL, 0 },
     { "gemma3n", "{\"num_hidden_layers\": 20, \"num_kv_shared_layers\": null, \"layer_types\": null, \"intermediate_size\": null,"
       " \"activation_sparsity_pattern\": null}", INT(layer[19].kv_layer), 4 },
     { "gemma3n", "{\"num_hidden_layers\": 20, \"num_kv_shared_layers\": null, \"layer_types\": null, \"intermediate_size\": null,"
-      " \"activation_sparsity_pattern\": null}", BOOL(layer[9].cuts_gate), 1 },
+      " \"activation_sparsity_pattern\": null}", LAYER_OWN(9, gemma3n_layer, cuts_gate), KEY_BOOL, 1 },
     { "gemma4", "{\"num_kv_shared_layers\": null}", INT(layer[5].kv_layer), -1 },
     { "gemma4", "{\"per_layer_config\": null}", INT(ropes[0].dim), 512 },
     { "gemma4", "{\"per_layer_config\": null, \"global_head_dim\": 64}", INT(ropes[0].dim), 64 },
@@ -525,7 +538,7 @@ static const struct {
     { "cla2", "{\"rope_scaling\": null}", DOUBLE(ropes[0].theta), 1e4 },
     { "cla2-moe", "{\"use_mixed_mlp_moe\": null}", INT(n_shared_experts), 0 },
     { "cla2-moe", "{\"moe_topk\": [1, 1, 1, 1]}", INT(layer[3].kind), 1 },
-    { "sparse-streaming", "{}", INT(layer[1].cache_last), 13 },
+    { "sparse-streaming", "{}", LAYER_OWN(1, cache_places, last), KEY_INT, 13 },
     { "sparse-patterns", "{}", INT(n_patterns), 6 },
     { "sparse-patterns", "{\"layer_types\": null}", INT(layer[0].pattern), -1 },
     { "llama4", "{\"no_rope_layers\": [], \"layer_types\": null}", INT(layer[2].rope), -1 },
@@ -534,9 +547,9 @@ static const struct {
     { "llama4", "{\"attention_chunk_size\": 0}", INT(layer[0].pattern), -1 },
     { "llama4", "{\"moe_layers\": null}", INT(layer[3].kind), 1 },
     { "llama4", "{\"moe_layers\": null, \"interleave_moe_layer_step\": null}", INT(layer[0].kind), 1 },
-    { "llama4", "{\"attn_temperature_tuning\": 4}", BOOL(layer[2].scales_q), 1 },
-    { "llama4", "{\"attn_temperature_tuning\": false}", BOOL(layer[2].scales_q), 0 },
-    { "llama4", "{\"floor_scale\": null}", INT(q_period), 8192 },
+    { "llama4", "{\"attn_temperature_tuning\": 4}", OWN_BOOL(llama4_settings, scales_q), 1 },
+    { "llama4", "{\"attn_temperature_tuning\": false}", OWN_BOOL(llama4_settings, scales_q), 0 },
+    { "llama4", "{\"floor_scale\": null}", OWN(llama4_settings, period), 8192 },
     { "deepseek-v32", "{\"index_topk\": null}", OWN(dsa_settings, n_chosen), 2048 },
     { "deepseek-v32", "{\"index_n_heads\": null}", OWN(dsa_settings, n_heads), 64 },
     { "deepseek-v32", "{}", BOOL(ropes[1].interleaved), 0 },

@@ -38,6 +38,11 @@ static const char *write_variant(const subject *s)
     return path;
 }
 
+/* What stands first in llama4.c's settings. */
+typedef struct llama4_settings {
+    bool scales_q;
+} llama4_settings;
+
 #define INT(f)   offsetof(rg_config, f), KEY_INT
 #define FLOAT(f) offsetof(rg_config, f), KEY_FLOAT
 #define BOOL(f)  offsetof(rg_config, f), KEY_BOOL
@@ -92,7 +97,7 @@ static const struct {
     { "granite", "residual_multiplier", REFUSED },
     { "granite-hybrid", "position_embedding_type", INT(layer[2].rope), -1 },
     { "llama4", "attention_chunk_size", INT(layer[0].pattern), -1 },
-    { "llama4", "attn_temperature_tuning", BOOL(layer[2].scales_q), 0 },
+    { "llama4", "attn_temperature_tuning", RG_OWN_AT(llama4_settings, scales_q), KEY_BOOL, 0 },
     { "gpt2", "n_inner", INT(ffn_dim), 256 },
     { "gpt2", "scale_attn_weights", BOOL(layer_norm), 1 },
     { "gpt-neox", "rotary_pct", REFUSED },

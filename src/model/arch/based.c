@@ -25,6 +25,75 @@ static const settings *own(const rg_config *c)
     return RG_OWN(c, settings);
 }
 
+static rg_act *gated_conv(rg_fwd *f, const rg_layer *l, const rg_act *h);
+static rg_act *taylor_attention(rg_fwd *f, const rg_layer *l, const qkv *p);
+
+static void block_conv(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *y = gated_conv(f, l, h); /* silu(conv(u)) * z, [u z] = in_proj h: [rows, conv_width] */
+    rg_linear_add(f, x, y, l->w[W_CONV_OUT], l->w[W_CONV_OUT_BIAS]); /* x += out_proj y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj mlp */
+}
+
+static void block_linear(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q, k [rows, heads * feature_dim], v [rows, dim] */
+
+    rg_act *y = taylor_attention(f, l, &p);       /* phi(q) S / phi(q) z: [rows, dim] */
+    rg_linear_add(f, x, y, l->w[W_O_PROJ], NULL); /* x += out_proj y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj mlp */
+}
+
+/* Attention over a window. */
+static void block_window(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj mlp */
+}
+
+static rg_act *gated_conv(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    const int width = own(l->c)->conv_width;
+    rg_act *in = linear(f, "in_proj", h, l->w[W_CONV_IN], l->w[W_CONV_IN_BIAS]), *y = rg_act_new(f, "conv", width);
+
+    rg_conv(f, y, rg_act_view(f, "conv_in", in, 0, width), l->w[W_TAPS], NULL, &l->buffer[TAIL], RG_SILU);
+    rg_mul_by(f, y, rg_act_view(f, "gate", in, width, width));
+    return y;
+}
+
+static rg_act *taylor_attention(rg_fwd *f, const rg_layer *l, const qkv *p)
+{
+    const int dim = l->c->dim, n = own(l->c)->linear_heads, d = own(l->c)->feature_dim, mapped = rg_taylor_cols(d);
+    rg_act *phi_q = rg_act_new(f, "phi_q", n * mapped), *phi_k = rg_act_new(f, "phi_k", n * mapped);
+    rg_act *y = rg_act_new(f, "attn", dim), *sum = rg_act_new(f, "attn_sum", n);
+    rg_linear_attention_params by = {
+        .n_heads = n, .k_dim = mapped, .v_dim = dim / n, .scale = 1, .q = phi_q, .k = phi_k, .v = p->v
+    };
+
+    rg_taylor(f, phi_q, p->q, d);
+    rg_taylor(f, phi_k, p->k, d);
+    rg_linear_attention(f, y, &by, &l->buffer[SUMS]);
+    by.v = rg_act_view(f, "one", phi_k, 0, 1);
+    by.v_dim = 1;
+    rg_linear_attention(f, sum, &by, &l->buffer[KEYS]);
+    rg_activate(f, sum, sum, RG_INVERSE);
+    rg_mul_by(f, y, sum);
+    return y;
+}
+
 static SIZE(CONV_DIM, own(c)->conv_width)
 static SIZE(CONV_DIM_2, 2 * (int64_t)own(c)->conv_width)
 static SIZE(N_TAPS, own(c)->n_taps)
@@ -300,48 +369,10 @@ static void keep_linear(const rg_config *c, int layer, rg_keep *out)
                                   [KEYS] = rg_linear_attention_state("keys", n, mapped, 1, logged + 1) } };
 }
 
-static void block_conv(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const int width = own(l->c)->conv_width;
-    rg_act *h = rg_act_new(f, "norm", l->c->dim), *in = rg_act_new(f, "in_proj", 2 * width);
-    rg_act *y = rg_act_new(f, "conv", width);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_linear(f, in, h, l->w[W_CONV_IN], l->w[W_CONV_IN_BIAS]);
-    rg_conv(f, y, rg_act_view(f, "conv_in", in, 0, width), l->w[W_TAPS], NULL, &l->buffer[TAIL], RG_SILU);
-    rg_mul_by(f, y, rg_act_view(f, "gate", in, width, width));
-    rg_linear_add(f, x, y, l->w[W_CONV_OUT], l->w[W_CONV_OUT_BIAS]);
-    part_second_half(f, l, x);
-}
-
-static void block_linear(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const int dim = l->c->dim, n = own(l->c)->linear_heads, d = own(l->c)->feature_dim, mapped = rg_taylor_cols(d);
-    rg_act *h = rg_act_new(f, "norm", dim), *q = rg_act_new(f, "q", n * d), *k = rg_act_new(f, "k", n * d);
-    rg_act *v = rg_act_new(f, "v", dim), *y = rg_act_new(f, "attn", dim), *norm = rg_act_new(f, "attn_norm", n);
-    rg_act *phi_q = rg_act_new(f, "phi_q", n * mapped), *phi_k = rg_act_new(f, "phi_k", n * mapped);
-    rg_linear_attention_params p = { .n_heads = n, .k_dim = mapped, .v_dim = dim / n, .scale = 1, .q = phi_q,
-                                     .k = phi_k, .v = v };
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_linear3(f, (rg_act *const[]){ q, k, v }, h,
-               (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] }, NULL);
-    rg_taylor(f, phi_q, q, d);
-    rg_taylor(f, phi_k, k, d);
-    rg_linear_attention(f, y, &p, &l->buffer[SUMS]);
-    p.v = rg_act_view(f, "one", phi_k, 0, 1);
-    p.v_dim = 1;
-    rg_linear_attention(f, norm, &p, &l->buffer[KEYS]);
-    rg_activate(f, norm, norm, RG_INVERSE);
-    rg_mul_by(f, y, norm);
-    rg_linear_add(f, x, y, l->w[W_O_PROJ], NULL);
-    part_second_half(f, l, x);
-}
-
 static const rg_layer_kind kinds[N_KINDS] = {
     [CONV] = { conv_weights, keep_conv, block_conv },
     [LINEAR] = { linear_weights, keep_linear, block_linear },
-    [WINDOW] = { window_weights, keep_kv, block_pre_norm },
+    [WINDOW] = { window_weights, keep_kv, block_window },
 };
 
 const rg_arch rg_arch_based = {

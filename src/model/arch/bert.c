@@ -3,6 +3,19 @@
  * first position. */
 #include "model/arch/bert.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const qkv p = project(f, l, x); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rg_act *a = attention(f, l, &p); /* over all rows of the sequence: [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    norm_into(f, l, x, x, W_ATTN_NORM); /* x = norm(x + o_proj a) */
+
+    rg_act *g = mlp(f, l, x); /* gelu(up_proj x): [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+    norm_into(f, l, x, x, W_FFN_NORM); /* x = norm(x + down_proj g) */
+}
+
 static const rg_key keys[] = { KEYS_BERT(512, 2) };
 
 const char *const bert_harmless[] = {
@@ -41,7 +54,7 @@ static const rg_weight_spec weights[] = {
     WEIGHTS_BERT_OUTER("bert.", MAX_POSITIONS, ROW_0), WEIGHTS_BERT_HEAD("bert.pooler.dense", "classifier"), { 0 },
 };
 
-static const rg_weight_spec layer_weights[] = {
+const rg_weight_spec bert_layer_weights[] = {
     { W_Q_PROJ, "attention.self.query", "attn_q", { DIM, DIM }, SPLIT_ROWS },
     { W_K_PROJ, "attention.self.key", "attn_k", { DIM, DIM }, SPLIT_ROWS },
     { W_V_PROJ, "attention.self.value", "attn_v", { DIM, DIM }, SPLIT_ROWS },
@@ -61,7 +74,7 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-const rg_layer_kind bert_kinds[1] = { { layer_weights, keep_kv, block_post_norm } };
+static const rg_layer_kind kinds[] = { { bert_layer_weights, keep_kv, block } };
 
 /* A buffer of older directories, and the head's first product where there is no second. */
 static const char *const ignored[] = { "embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias", NULL };
@@ -69,7 +82,7 @@ static const char *const ignored[] = { "embeddings.position_ids", "pooler.dense.
 const rg_arch rg_arch_bert = {
     .hf_type = "bert", .gguf_name = "bert", .claims = claims, .hf_prefix = "bert.encoder.layer.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(bert_settings), .finish = finish_bert,
-    .harmless = bert_harmless, .ignored = ignored, .weights = weights, .kinds = bert_kinds, .n_kinds = 1,
+    .harmless = bert_harmless, .ignored = ignored, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
     .embed = embed_encoder, .norm = norm_nothing, .score = score_tanh, .is_encoder = true,
     .put_gguf = put_gguf_encoder,
 };

@@ -33,7 +33,7 @@ typedef struct bert_settings {
     { W_SCORE_OUT_BIAS, out ".bias", "cls.output.bias", { N_LABELS }, .when = when_labels }
 
 rg_size MAX_POSITIONS;
-extern const rg_layer_kind bert_kinds[1];
+extern const rg_weight_spec bert_layer_weights[];
 extern const char *const bert_harmless[];
 
 /* Everything but the length, of which finish says how many positions of the table come before the first. */

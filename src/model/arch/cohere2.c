@@ -3,6 +3,18 @@
  * stand side by side in both kinds of file. */
 #include "model/arch/parts.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ],
+                  l->w[W_DOWN_BIAS]); /* x += down_proj (silu(gate_proj h) * up_proj h) */
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(8192, 64, 0, 0), KEY_FFN(22528), KEY_TIED(1), KEY_ATTN_BIAS(0), KEY_WINDOW(4096),
     { offsetof(rg_config, norm_eps), KEY_FLOAT, "layer_norm_eps", "attention.layer_norm_epsilon", 1e-5 },
@@ -60,7 +72,7 @@ static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } }, WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_MLP, { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_parallel } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_cohere2 = {
     .hf_name = "Cohere2ForCausalLM", .hf_type = "cohere2", .gguf_name = "cohere2", .hf_prefix = "model.layers.",

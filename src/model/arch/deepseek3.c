@@ -3,6 +3,16 @@
 #include "model/arch/mla.h"
 #include "model/arch/mtp.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *a = latent_attention(f, l, h); /* over latents of kv_lora_rank values: [rows, n_heads * v_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
 typedef struct settings {
     mla_settings mla;
     bool interleaved;
@@ -77,8 +87,8 @@ static const rg_weight_spec expert_weights[] = {
 };
 
 static const rg_layer_kind kinds[] = {
-    [DENSE] = { dense_weights, keep_latent, block_mla },
-    [EXPERTS] = { expert_weights, keep_latent, block_mla },
+    [DENSE] = { dense_weights, keep_latent, block },
+    [EXPERTS] = { expert_weights, keep_latent, block },
 };
 
 static const rg_weight_spec mtp_weights[] = { WEIGHTS_NEXTN, { 0 } };

@@ -2,6 +2,20 @@
  * the logits of a position stand at the row before it. */
 #include "model/arch/diffusion.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* silu(gate_proj h) * up_proj h: [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(32768, RG_REQUIRED, 0, 0), KEY_FFN(RG_REQUIRED), KEY_RMS_EPS(1e-6), KEY_TIED(0),
 };
@@ -21,7 +35,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
 static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 static const rg_weight_spec layer_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_MLP, { 0 } };
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_dream = {
     .hf_name = "DreamModel", .hf_type = "Dream", .gguf_name = "dream", .hf_prefix = "model.layers.",

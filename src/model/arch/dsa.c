@@ -86,12 +86,12 @@ const rg_weight_spec dsa_weights[] = { WEIGHTS_DECODER, { 0 } };
     WEIGHT_CHOICE_BIAS("mlp.gate.e_score_correction_bias"),                                                            \
     WEIGHTS_SHARED("mlp.shared_experts")
 
-static const rg_weight_spec dense[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_INDEXER, WEIGHTS_MLP, { 0 } };
-static const rg_weight_spec experts[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_INDEXER, WEIGHTS_EXPERT_HALF, { 0 } };
-static const rg_weight_spec dense_takes[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_MLP, { 0 } };
-static const rg_weight_spec experts_take[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_EXPERT_HALF, { 0 } };
+const rg_weight_spec dsa_dense[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_INDEXER, WEIGHTS_MLP, { 0 } };
+const rg_weight_spec dsa_experts[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_INDEXER, WEIGHTS_EXPERT_HALF, { 0 } };
+const rg_weight_spec dsa_dense_takes[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_MLP, { 0 } };
+const rg_weight_spec dsa_experts_take[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_EXPERT_HALF, { 0 } };
 
-static void keep_indexed(const rg_config *c, int layer, rg_keep *out)
+void keep_indexed(const rg_config *c, int layer, rg_keep *out)
 {
     keep_latent(c, layer, out);
     out->buffer[out->n_buffers++] = rg_rows_of("index_keys", dsa_of(c)->head_dim);
@@ -105,10 +105,13 @@ void embed_dsa(rg_fwd *f, const rg_layer *l, rg_act *x)
     rg_embed(f, x, l->w[W_EMBED_TOKENS], (float)l->c->embed_scale);
 }
 
-/* The keys that each row will attend to, from its normed input and its query of low rank.  The factors on scores, by
- * heads and by their size, are the same for all keys and so left out. */
-static void choose(rg_fwd *f, const rg_layer *l, rg_act *chosen, const rg_act *h, const rg_act *q_a)
+/* The factors on scores, by heads and by their size, are the same for all keys and so left out. */
+rg_act *chosen_keys(rg_fwd *f, const rg_layer *l, const rg_act *h, const rg_act *q_a)
 {
+    rg_act *chosen = rg_act_find(f, chosen_name);
+
+    if (!l->w[W_INDEX_Q])
+        return chosen;
     const dsa_settings *d = dsa_of(l->c);
     rg_act *q = rg_act_new(f, "index_q", d->n_heads * d->head_dim), *k = rg_act_new(f, "index_k", d->head_dim);
     rg_act *weights = rg_act_new(f, "index_weights", d->n_heads);
@@ -121,24 +124,5 @@ static void choose(rg_fwd *f, const rg_layer *l, rg_act *chosen, const rg_act *h
     rg_rotate(f, q, l->second_rope, d->head_dim, 0);
     rg_linear(f, weights, h, l->w[W_INDEX_WEIGHTS], NULL);
     rg_choose_keys(f, chosen, q, weights, &l->buffer[0]);
+    return chosen;
 }
-
-static void block_dsa(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *h = rg_act_new(f, "attn_norm", l->c->dim), *chosen = rg_act_find(f, chosen_name);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_act *q_a = part_mla_q_a(f, l, h);
-    if (l->w[W_INDEX_Q])
-        choose(f, l, chosen, h, q_a);
-    rg_act *a = part_mla_from(f, l, h, q_a, chosen);
-    part_add(f, l, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    part_second_half(f, l, x);
-}
-
-const rg_layer_kind dsa_kinds[DSA_KINDS] = {
-    [DSA_DENSE] = { dense, keep_indexed, block_dsa },
-    [DSA_EXPERTS] = { experts, keep_indexed, block_dsa },
-    [DSA_DENSE + DSA_TAKES] = { dense_takes, keep_latent, block_dsa },
-    [DSA_EXPERTS + DSA_TAKES] = { experts_take, keep_latent, block_dsa },
-};

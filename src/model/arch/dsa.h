@@ -36,7 +36,17 @@ enum { DSA_DENSE, DSA_EXPERTS, DSA_TAKES, DSA_KINDS = 4 };
 bool finish_dsa(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
 
 extern const rg_weight_spec dsa_weights[];
-extern const rg_layer_kind dsa_kinds[DSA_KINDS];
+extern const rg_weight_spec dsa_dense[], dsa_experts[], dsa_dense_takes[], dsa_experts_take[];
+/* The latents, and an indexer's keys. */
+void keep_indexed(const rg_config *c, int layer, rg_keep *out);
+#define KINDS_DSA(block)                                                                                               \
+    [DSA_DENSE] = { dsa_dense, keep_indexed, block }, [DSA_EXPERTS] = { dsa_experts, keep_indexed, block },            \
+    [DSA_DENSE + DSA_TAKES] = { dsa_dense_takes, keep_latent, block },                                                 \
+    [DSA_EXPERTS + DSA_TAKES] = { dsa_experts_take, keep_latent, block }
+
+/* The places of the keys that each row attends to, [rows, index_topk], from its normed input h and its query of low
+ * rank: as the layer's indexer chooses, or as in the layer before where it has none. */
+rg_act *chosen_keys(rg_fwd *f, const rg_layer *l, const rg_act *h, const rg_act *q_a);
 /* The embed hook. */
 void embed_dsa(rg_fwd *f, const rg_layer *l, rg_act *x);
 

@@ -2,6 +2,19 @@
  * feature].  A feature is what enters the model's head; what the layer makes is a guess of the next one. */
 #include "model/arch/draft.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const qkv p = project(f, l, x); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    rg_act *h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* silu(gate_proj h) * up_proj h: [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(2048, RG_REQUIRED, 0, 0), KEY_FFN(RG_REQUIRED), KEY_RMS_EPS(1e-6), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
@@ -52,14 +65,6 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
     rg_embed(f, e, l->w[W_EMBED_TOKENS], (float)l->c->embed_scale);
     rg_read_features(f, h);
     rg_linear(f, x, both, l->w[W_FC], l->w[W_FC_BIAS]);
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *a = part_attention(f, l, x);
-
-    part_add(f, l, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    part_second_half(f, l, x);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };

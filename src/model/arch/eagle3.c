@@ -15,6 +15,26 @@ typedef struct settings {
 
 enum { W_INPUT_NORM = W_OWN };
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim]: the feature */
+{
+    const int dim = l->c->dim;
+    rg_act *both = rg_act_new(f, "both", 2 * dim); /* [norm(embedding); norm(x)] */
+    rg_act *e = rg_act_view(f, "embed_norm", both, 0, dim), *g = rg_act_view(f, "feature_norm", both, dim, dim);
+    norm_into(f, l, e, rg_act_find(f, "embedding"), W_TOKEN_NORM);
+    norm_into(f, l, g, x, W_FEATURE_NORM);
+    if (RG_OWN(l->c, settings)->norm_before_residual)
+        rg_activate(f, x, g, RG_IDENTITY);
+
+    const qkv p = project(f, l, both); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    rg_act *h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj mlp */
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(2048, RG_REQUIRED, 0, 0), KEY_FFN(RG_REQUIRED), KEY_RMS_EPS(1e-6), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
@@ -139,22 +159,6 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
     if (l->w[W_INPUT_NORM])
         rg_rmsnorm(f, all, all, l->w[W_INPUT_NORM], c->norm_eps);
     rg_linear(f, x, all, l->w[W_FC], NULL);
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const rg_config *c = l->c;
-    rg_act *both = rg_act_new(f, "both", 2 * c->dim);
-    rg_act *e = rg_act_view(f, "embed_norm", both, 0, c->dim);
-    rg_act *g = rg_act_view(f, "feature_norm", both, c->dim, c->dim);
-
-    rg_rmsnorm(f, e, rg_act_find(f, "embedding"), l->w[W_TOKEN_NORM], c->norm_eps);
-    rg_rmsnorm(f, g, x, l->w[W_FEATURE_NORM], c->norm_eps);
-    if (RG_OWN(c, settings)->norm_before_residual)
-        rg_activate(f, x, g, RG_IDENTITY);
-    rg_act *a = part_attention(f, l, both);
-    part_add(f, l, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    part_second_half(f, l, x);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };

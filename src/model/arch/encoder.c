@@ -94,7 +94,7 @@ void embed_encoder(rg_fwd *f, const rg_layer *l, rg_act *x)
         rg_embed_positions(f, x, l->w[W_EMBED_POSITIONS], 0);
     if (l->w[W_EMBED_TYPES])
         rg_embed_types(f, x, l->w[W_EMBED_TYPES]);
-    part_norm(f, l, x, x, W_EMBED_NORM, W_EMBED_NORM_BIAS);
+    norm_into(f, l, x, x, W_EMBED_NORM);
 }
 
 void norm_nothing(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x)
@@ -110,7 +110,7 @@ void score_by(rg_fwd *f, const rg_layer *l, rg_act *scores, const rg_act *pooled
     rg_linear(f, h, pooled, l->w[W_SCORE_DENSE], l->w[W_SCORE_DENSE_BIAS]);
     rg_activate(f, h, h, act);
     if (l->w[W_SCORE_NORM])
-        part_norm(f, l, h, h, W_SCORE_NORM, W_SCORE_NORM_BIAS);
+        norm_into(f, l, h, h, W_SCORE_NORM);
     rg_linear(f, scores, h, l->w[W_SCORE_OUT], l->w[W_SCORE_OUT_BIAS]);
 }
 

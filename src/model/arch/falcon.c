@@ -2,6 +2,35 @@
  * tensor, of one K/V head (7B), of several (40B), or of as many as query heads; exact GELU. */
 #include "model/arch/parts.h"
 
+enum { ONE_NORM, NORM_EACH, IN_TURN }; /* kinds of layer */
+
+static void block_parallel(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *g = l->w[W_FFN_NORM] ? normed(f, l, x, W_FFN_NORM) : h;
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                                         /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);                  /* x += o_proj a */
+    rg_linear_add(f, x, mlp(f, l, g), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj gelu(up_proj g) */
+}
+
+/* One half after the other. */
+static void block_in_turn(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* gelu(up_proj h): [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 typedef struct settings {
     bool grouped, one_kv_head, parallel; /* grouped: K/V heads by number */
     int kv_heads, n_norms;               /* n_norms: in front of halves side by side, 1 or 2 */
@@ -23,8 +52,6 @@ static const rg_key keys[] = {
 };
 
 static const char *const harmless[] = { "apply_residual_connection_post_layernorm", NULL };
-
-enum { ONE_NORM, NORM_EACH, IN_TURN }; /* kinds of layer */
 
 /* What GGUF says by its tensors. */
 static void finish_gguf(rg_config *c, const rg_checkpoint *ckpt)
@@ -85,7 +112,7 @@ static const rg_weight_spec in_turn[] = { WEIGHTS_PRE_NORMS, WEIGHTS_PRE_NORM_BI
 static const rg_layer_kind kinds[] = {
     [ONE_NORM] = { one_norm, keep_kv, block_parallel },
     [NORM_EACH] = { norm_each, keep_kv, block_parallel },
-    [IN_TURN] = { in_turn, keep_kv, block_pre_norm },
+    [IN_TURN] = { in_turn, keep_kv, block_in_turn },
 };
 
 const rg_arch rg_arch_falcon = {

@@ -16,6 +16,50 @@ static const settings *own(const rg_config *c)
     return RG_OWN(c, settings);
 }
 
+/* h times a factor. */
+static rg_act *times(rg_fwd *f, rg_act *h, float factor)
+{
+    if (factor == 1.0f)
+        return h;
+    rg_act *y = rg_act_new(f, "scaled", h->cols);
+
+    rg_activate(f, y, h, RG_IDENTITY);
+    rg_scale_by(f, y, factor);
+    return y;
+}
+
+static rg_act *gated_mlp(rg_fwd *f, const rg_layer *l, const rg_act *h); /* gate_proj times a factor */
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const settings *s = own(l->c);
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *y = mamba2(f, l, times(f, h, s->ssd_in)); /* [rows, inner width] */
+    const qkv p = project(
+        f, l, times(f, h, s->attn_in)); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                                        /* [rows, n_heads * head_dim] */
+    add_scaled(f, x, y, l->w[W_SSD_OUT], l->w[W_SSD_OUT_BIAS], s->ssd_out); /* x += ssd_out out_proj y */
+    add_scaled(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS], s->attn_out);       /* x += attn_out o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    add_scaled(f, x, gated_mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS], s->down);
+}
+
+static rg_act *gated_mlp(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    rg_act *gate = rg_act_new(f, "gate", l->c->ffn_dim), *up = rg_act_new(f, "up", l->c->ffn_dim);
+
+    rg_linear3(f, (rg_act *const[]){ gate, up, NULL }, h,
+               (const rg_weight *const[]){ l->w[W_GATE_PROJ], l->w[W_UP_PROJ], NULL },
+               (const rg_weight *const[]){ l->w[W_GATE_BIAS], l->w[W_UP_BIAS], NULL });
+    if (own(l->c)->gate != 1.0f)
+        rg_scale_by(f, gate, own(l->c)->gate);
+    rg_act_mul(f, up, gate, up, RG_SILU);
+    return up;
+}
+
 #define KEY_TIMES(field, name) { RG_OWN_AT(settings, field), KEY_FLOAT, name, NULL, 1 }
 
 static const rg_key keys[] = {
@@ -162,8 +206,6 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-/* ---- the block --------------------------------------------------------------------------------------------------- */
-
 /* K/V as well as what the mixer keeps. */
 static void keep(const rg_config *c, int layer, rg_keep *out)
 {
@@ -173,60 +215,6 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
     keep_ssd(c, layer, out);
     out->kv = kv.kv;
     out->sight = kv.sight;
-}
-
-/* h times a factor. */
-static const rg_act *times(rg_fwd *f, const rg_act *h, float factor)
-{
-    if (factor == 1.0f)
-        return h;
-    rg_act *y = rg_act_new(f, "scaled", h->cols);
-
-    rg_activate(f, y, h, RG_IDENTITY);
-    rg_scale_by(f, y, factor);
-    return y;
-}
-
-/* x += factor * (w a + b). */
-static void add_times(rg_fwd *f, rg_act *x, const rg_act *a, const rg_weight *w, const rg_weight *b, float factor)
-{
-    if (factor == 1.0f) {
-        rg_linear_add(f, x, a, w, b);
-        return;
-    }
-    rg_act *y = rg_act_new(f, "added", x->cols);
-
-    rg_linear(f, y, a, w, b);
-    rg_scale_by(f, y, factor);
-    rg_add_to(f, x, y);
-}
-
-static void mlp(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const settings *o = own(l->c);
-    rg_act *h = rg_act_new(f, "ffn_norm", l->c->dim);
-    rg_act *gate = rg_act_new(f, "gate", l->c->ffn_dim), *up = rg_act_new(f, "up", l->c->ffn_dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_FFN_NORM], l->c->norm_eps);
-    rg_linear3(f, (rg_act *const[]){ gate, up, NULL }, h,
-               (const rg_weight *const[]){ l->w[W_GATE_PROJ], l->w[W_UP_PROJ], NULL },
-               (const rg_weight *const[]){ l->w[W_GATE_BIAS], l->w[W_UP_BIAS], NULL });
-    if (o->gate != 1.0f)
-        rg_scale_by(f, gate, o->gate);
-    rg_act_mul(f, up, gate, up, RG_SILU);
-    add_times(f, x, up, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS], o->down);
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const settings *o = own(l->c);
-    rg_act *h = rg_act_new(f, "norm", l->c->dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_act *y = part_ssd(f, l, times(f, h, o->ssd_in)), *a = part_attention(f, l, times(f, h, o->attn_in));
-    add_times(f, x, y, l->w[W_SSD_OUT], l->w[W_SSD_OUT_BIAS], o->ssd_out);
-    add_times(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS], o->attn_out);
-    mlp(f, l, x);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };

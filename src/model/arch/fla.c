@@ -84,35 +84,31 @@ void keep_fla(const rg_config *c, rg_keep *out, bool decay_per_element)
                       .shared_with = -1 };
 }
 
-void block_fla(rg_fwd *f, const rg_layer *l, rg_act *x, fla_decay *make, const rg_weight *fixed)
+rg_act *fla_attention(rg_fwd *f, const rg_layer *l, const qkv *p, const rg_act *decay, const rg_weight *fixed)
 {
-    const rg_config *c = l->c;
-    const fla_settings *o = own(c);
-    rg_act *h = rg_act_new(f, "attn_norm", c->dim), *q = rg_act_new(f, "q", (int)FLA_Q(c, 0));
-    rg_act *k = rg_act_new(f, "k", (int)FLA_K(c, 0)), *v = rg_act_new(f, "v", (int)FLA_V(c, 0));
-    rg_act *y = rg_act_new(f, "linear_attn", (int)FLA_O(c, 0));
+    const fla_settings *o = own(l->c);
+    rg_act *y = rg_act_new(f, "linear_attn", (int)FLA_O(l->c, 0));
 
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
-    rg_linear3(f, (rg_act *const[]){ q, k, v }, h,
-               (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] }, NULL);
-    if (l->rope) {
-        rg_rotate(f, q, l->rope, o->k_dim, 0);
-        rg_rotate(f, k, l->rope, o->k_dim, 0);
-    }
     rg_linear_attention(f, y,
-                        &(rg_linear_attention_params){ .n_heads = c->n_heads, .k_dim = o->k_dim, .v_dim = o->v_dim,
-                                                       .scale = 1.0f / sqrtf((float)o->k_dim), .q = q, .k = k, .v = v,
-                                                       .decay = make ? make(f, l, h) : NULL, .fixed_decay = fixed },
+                        &(rg_linear_attention_params){ .n_heads = l->c->n_heads,
+                                                       .k_dim = o->k_dim,
+                                                       .v_dim = o->v_dim,
+                                                       .scale = 1.0f / sqrtf((float)o->k_dim),
+                                                       .q = p->q,
+                                                       .k = p->k,
+                                                       .v = p->v,
+                                                       .decay = decay,
+                                                       .fixed_decay = fixed },
                         &l->buffer[0]);
+    return y;
+}
+
+void fla_norm_and_gate(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *h)
+{
     if (l->w[W_FLA_NORM])
-        rg_rmsnorm(f, y, y, l->w[W_FLA_NORM], c->norm_eps);
+        rg_rmsnorm(f, y, y, l->w[W_FLA_NORM], l->c->norm_eps);
     else
-        rg_rmsnorm_plain(f, y, y, o->v_dim, c->norm_eps);
-    if (l->w[W_FLA_GATE]) {
-        rg_act *gate = rg_act_new(f, "gate", y->cols);
-        rg_linear(f, gate, h, l->w[W_FLA_GATE], NULL);
-        rg_act_mul(f, y, gate, y, RG_SILU);
-    }
-    rg_linear_add(f, x, y, l->w[W_O_PROJ], NULL);
-    part_second_half(f, l, x);
+        rg_rmsnorm_plain(f, y, y, own(l->c)->v_dim, l->c->norm_eps);
+    if (l->w[W_FLA_GATE])
+        rg_act_mul(f, y, linear(f, "gate", h, l->w[W_FLA_GATE], NULL), y, RG_SILU);
 }

@@ -57,9 +57,10 @@ extern const char *const fla_harmless[];
 
 /* The state; with a decay for each element of k, if so. */
 void keep_fla(const rg_config *c, rg_keep *out, bool decay_per_element);
-/* x += what linear attention makes of the norm of x, then the MLP.  decay [rows, kv heads * k_dim], made by `make` of
- * the norm of x; or NULL, and fixed.  Positions are rotated if the layer has a rope. */
-typedef rg_act *fla_decay(rg_fwd *f, const rg_layer *l, const rg_act *h);
-void block_fla(rg_fwd *f, const rg_layer *l, rg_act *x, fla_decay *make, const rg_weight *fixed);
+/* Linear attention, [rows, n_heads * v_dim]: S = decay S + k v^T, y = q S / sqrt(k_dim).  decay [rows, kv heads *
+ * k_dim], or NULL, and fixed: one number for each head. */
+rg_act *fla_attention(rg_fwd *f, const rg_layer *l, const qkv *p, const rg_act *decay, const rg_weight *fixed);
+/* y = norm(y) of each head, times silu(g_proj h) where there is a gate. */
+void fla_norm_and_gate(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *h);
 
 #endif

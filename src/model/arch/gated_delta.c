@@ -195,7 +195,7 @@ void load_interleaved_columns(const rg_config *c, const float *src, float *dst, 
         interleave(c, src + i, dst + i, own(c)->v_dim);
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+/* ---- the part ---------------------------------------------------------------------------------------------------- */
 
 void keep_gated_delta(const rg_config *c, int layer, rg_keep *out)
 {
@@ -228,16 +228,14 @@ static void make_beta_alpha(rg_fwd *f, const rg_layer *l, const rg_act *h, rg_ac
     }
 }
 
-void block_gated_delta(rg_fwd *f, const rg_layer *l, rg_act *x)
+rg_act *gated_delta(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
-    const rg_config *c = l->c;
-    const gated_delta_settings *o = own(c);
-    const int keys = (int)k_cols(c), values = (int)v_cols(c);
-    rg_act *h = rg_act_new(f, "norm", c->dim), *z = rg_act_new(f, "z", values), *beta_alpha[3] = { 0 };
+    const gated_delta_settings *o = own(l->c);
+    const int keys = (int)k_cols(l->c), values = (int)v_cols(l->c);
     rg_act *in = rg_act_new(f, "qkv", 2 * keys + values), *u = rg_act_new(f, "conv", 2 * keys + values);
-    rg_act *decay = rg_act_new(f, "decay", o->v_heads), *y = rg_act_new(f, "delta", values);
+    rg_act *z = rg_act_new(f, "z", values), *y = rg_act_new(f, "delta", values);
+    rg_act *decay = rg_act_new(f, "decay", o->v_heads), *beta_alpha[3] = { 0 };
 
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
     rg_linear3(f, (rg_act *const[]){ in, z, NULL }, h, (const rg_weight *const[]){ l->w[W_QKV], l->w[W_Z], NULL },
                NULL);
     make_beta_alpha(f, l, h, beta_alpha);
@@ -256,20 +254,7 @@ void block_gated_delta(rg_fwd *f, const rg_layer *l, rg_act *x)
                                                        .v = rg_act_view(f, "v", u, 2 * keys, values),
                                                        .decay = decay, .beta = beta_alpha[0] },
                         &l->buffer[DELTA_STATE]);
-    rg_rmsnorm(f, y, y, l->w[W_HEAD_NORM], c->norm_eps);
+    rg_rmsnorm(f, y, y, l->w[W_HEAD_NORM], l->c->norm_eps);
     rg_act_mul(f, y, z, y, RG_SILU);
-    rg_linear_add(f, x, y, l->w[W_DELTA_OUT], NULL);
-    part_second_half(f, l, x);
-}
-
-void block_gated_attention(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *h = rg_act_new(f, "norm", l->c->dim), *gate = rg_act_new(f, "gate", l->c->n_heads * l->c->head_dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_act *a = part_attention(f, l, h);
-    rg_linear(f, gate, h, l->w[W_ATTN_GATE], l->w[W_ATTN_GATE_BIAS]);
-    rg_act_mul(f, a, gate, a, RG_SIGMOID);
-    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    part_second_half(f, l, x);
+    return y;
 }

@@ -94,10 +94,11 @@ bool put_gguf_gated_delta(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 bool put_gguf_sections(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 extern const char *const gated_delta_harmless[];
 
-/* Blocks of both kinds of layer, and what the first keeps: the last inputs of the convolution, and the states. */
+/* What a layer of gated DeltaNet keeps: the last inputs of the convolution, and the states. */
 enum { DELTA_TAIL, DELTA_STATE, DELTA_BUFFERS };
 void keep_gated_delta(const rg_config *c, int layer, rg_keep *out);
-void block_gated_delta(rg_fwd *f, const rg_layer *l, rg_act *x);
-void block_gated_attention(rg_fwd *f, const rg_layer *l, rg_act *x);
+/* Gated DeltaNet before out_proj, [rows, value heads * v_dim]: q, k and v of h, behind a short convolution, by the
+ * delta rule with a decay for each head; normed by head, times silu(z). */
+rg_act *gated_delta(rg_fwd *f, const rg_layer *l, const rg_act *h);
 
 #endif

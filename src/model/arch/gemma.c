@@ -65,30 +65,15 @@ bool finish_shared_kv(rg_config *c, int n, rg_error *err)
     return true;
 }
 
-rg_act *part_gemma_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
+void norm_values(rg_fwd *f, const rg_layer *l, qkv *p)
 {
-    const rg_config *c = l->c;
-    const int dim = l->kv->k_dim, kv_cols = l->kv->n_heads * dim;
-    rg_act *q = rg_act_new(f, "q", c->n_heads * dim), *a = rg_act_new(f, "attn", c->n_heads * dim);
+    const rg_act *from = p->v ? p->v : p->k;
 
-    if (when_own_kv(c, l->index)) {
-        rg_act *k = rg_act_new(f, "k", kv_cols), *v = rg_act_new(f, "v", kv_cols);
-
-        rg_linear3(f, (rg_act *const[]){ q, k, v }, h,
-                   (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] },
-                   (const rg_weight *const[]){ l->w[W_Q_BIAS], l->w[W_K_BIAS], l->w[W_V_BIAS] });
-        rg_rmsnorm_plain(f, v, l->w[W_V_PROJ] ? v : k, dim, c->norm_eps);
-        rg_rmsnorm(f, k, k, l->w[W_K_NORM], c->norm_eps);
-        rg_rotate(f, k, l->rope, dim, 0);
-        rg_kv_store(f, l->kv, k, v);
-    } else {
-        rg_linear(f, q, h, l->w[W_Q_PROJ], l->w[W_Q_BIAS]);
-    }
-    rg_rmsnorm(f, q, q, l->w[W_Q_NORM], c->norm_eps);
-    rg_rotate(f, q, l->rope, dim, 0);
-    rg_attention(f, a, q, l->kv,
-                 &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale, .sight = l->sight });
-    return a;
+    if (!p->k)
+        return;
+    if (!p->v)
+        p->v = rg_act_new(f, "v", p->k->cols);
+    rg_rmsnorm_plain(f, p->v, from, l->kv->v_dim, l->c->norm_eps);
 }
 
 static const char per_layer_name[] = "per_layer";
@@ -109,7 +94,7 @@ void embed_per_layer(rg_fwd *f, const rg_layer *l, const rg_act *x, const gemma_
     rg_act_release(f, mark);
 }
 
-rg_act *part_per_layer(rg_fwd *f, const rg_layer *l, const rg_act *x, const gemma_per_layer *p)
+rg_act *per_layer_part(rg_fwd *f, const rg_layer *l, const rg_act *x, const gemma_per_layer *p)
 {
     rg_act *mine = rg_act_view(f, "per_layer_input", rg_act_find(f, per_layer_name), l->index * p->dim, p->dim);
     rg_act *g = rg_act_new(f, "per_layer_gate", p->dim), *y = rg_act_new(f, "per_layer_out", l->c->dim);

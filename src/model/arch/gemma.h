@@ -1,5 +1,5 @@
 /* gemma.h -- what the Gemma family shares: keys, weights, and the scale of its attention; and of those from 3n on their
- * attention, K/V that later layers share, and embeddings that every layer has of its own. */
+ * values, K/V that later layers share, and embeddings that every layer has of its own. */
 #ifndef RG_MODEL_ARCH_GEMMA_H
 #define RG_MODEL_ARCH_GEMMA_H
 
@@ -52,7 +52,7 @@ enum {
 /* For the embed hook: all layers' vectors, in an activation that lives to the step's end, of the embedding x. */
 void embed_per_layer(rg_fwd *f, const rg_layer *l, const rg_act *x, const gemma_per_layer *p);
 /* What a layer makes of x and its vector, normed. */
-rg_act *part_per_layer(rg_fwd *f, const rg_layer *l, const rg_act *x, const gemma_per_layer *p);
+rg_act *per_layer_part(rg_fwd *f, const rg_layer *l, const rg_act *x, const gemma_per_layer *p);
 
 /* The last n layers read the K/V of the last layer before them that sees as much as they do: all, or a window. */
 bool finish_shared_kv(rg_config *c, int n, rg_error *err);
@@ -60,9 +60,8 @@ bool finish_shared_kv(rg_config *c, int n, rg_error *err);
 /* Ends of names of tensors that are in published files and unused: of layers that share K/V. */
 extern const char *const gemma_ignored[];
 
-/* The act before o_proj: q and k normed by weights, v without; v is the key projection where the layer has no
- * W_V_PROJ. */
-rg_act *part_gemma_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
+/* RMSNorm of each head of v without weights; v is the key projection where the layer has no W_V_PROJ. */
+void norm_values(rg_fwd *f, const rg_layer *l, qkv *p);
 
 /* Everything but windows and rope: heads, activation, scale of the embedding and of the attention. */
 bool finish_gemma(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);

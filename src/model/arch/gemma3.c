@@ -5,6 +5,25 @@
  * finish_gemma_scale. */
 #include "model/arch/gemma.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    norm_heads(f, l, &p); /* RMSNorm of each head of q and of k */
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p); /* [rows, n_heads * head_dim] */
+    rg_act *y = linear(f, "attn_out", a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    rg_rmsnorm(f, y, y, l->w[W_POST_ATTN_NORM], l->c->norm_eps);
+    rg_add_to(f, x, y); /* x += norm(o_proj a) */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h); /* gelu(gate_proj h) * up_proj h: [rows, ffn_dim] */
+    rg_act *z = linear(f, "ffn_out", g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+    rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], l->c->norm_eps);
+    rg_add_to(f, x, z); /* x += norm(down_proj g) */
+}
+
 static const rg_key keys[] = { KEYS_GQA(131072, 8, 4, 256), KEYS_GEMMA(0, 0) };
 
 static const char *const harmless[] = { "_sliding_window_pattern", "cache_implementation", NULL };
@@ -47,7 +66,7 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_both_norms } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_gemma3 = {
     .hf_name = "Gemma3ForCausalLM", .hf_type = "gemma3_text", .gguf_name = "gemma3", .hf_prefix = "model.layers.",

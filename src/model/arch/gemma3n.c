@@ -23,6 +23,96 @@ enum {
     W_LAUREL_LEFT, W_LAUREL_RIGHT, W_LAUREL_NORM,
 };
 
+typedef struct layer_settings {
+    bool cuts_gate; /* its MLP's gate loses what is below mean + cut * deviation (rg_cut_gate) */
+    float cut;
+} layer_settings;
+
+/* Streams i to i + n - 1 of x. */
+static rg_act *stream(rg_fwd *f, const rg_layer *l, const rg_act *x, int i, int n)
+{
+    return rg_act_view(f, "stream", x, i * l->c->dim, n * l->c->dim);
+}
+
+/* The matrix of each row by which streams are mixed, of a stream x; and what the layer makes of the active stream. */
+static rg_act *mixing(rg_fwd *f, const rg_layer *l, const rg_act *x, int matrix, int bias);
+static void compute(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *a);
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, n_streams * dim] */
+{
+    const settings *s = RG_OWN(l->c, settings);
+    const int n = s->n_streams, dim = l->c->dim;
+    rg_act *all = rg_act_new(f, "altup", (n + 1) * dim); /* predicted streams, then what the layer makes */
+    rg_act *active = stream(f, l, x, s->active, 1), *made = stream(f, l, all, n, 1);
+
+    rg_mix(f, stream(f, l, all, 0, n), x, mixing(f, l, active, W_PREDICT, W_PREDICT_BIAS), dim); /* predict all */
+    compute(f, l, made, stream(f, l, all, s->active, 1));
+    rg_mix(f, x, all, mixing(f, l, made, W_CORRECT, W_CORRECT_BIAS), dim); /* correct all by what was made */
+
+    rg_act *first = rg_act_new(f, "corrected", dim);
+    rg_activate(f, first, active, RG_IDENTITY);
+    if (l->w[W_CORRECTED_SCALE])
+        rg_scale_columns(f, first, l->w[W_CORRECTED_SCALE]);
+    rg_act *more = per_layer_part(f, l, first, &s->per_layer); /* of the token's vector for this layer: [rows, dim] */
+    for (int i = 1; i < n; i++)
+        rg_add_to(f, stream(f, l, x, i, 1), more);
+}
+
+static rg_act *mixing(rg_fwd *f, const rg_layer *l, const rg_act *x, int matrix, int bias)
+{
+    const rg_config *c = l->c;
+    rg_act *h = rg_act_new(f, "altup_norm", c->dim);
+    rg_act *g = rg_act_new(f, "altup_router", RG_OWN(c, settings)->n_streams);
+    rg_act *m = rg_act_new(f, "altup_mix", (int)l->w[matrix]->rows);
+
+    rg_rmsnorm(f, h, x, l->w[W_ALTUP_NORM], c->norm_eps);
+    rg_linear(f, g, h, l->w[W_ALTUP_ROUTER], NULL);
+    rg_scale_by(f, g, 1.0f / (float)c->dim);
+    rg_activate(f, g, g, RG_TANH);
+    rg_linear(f, m, g, l->w[matrix], l->w[bias]);
+    return m;
+}
+
+/* The MLP of h before down_proj, [rows, ffn_dim]. */
+static rg_act *sparse_mlp(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    const layer_settings *own = RG_LAYER_OWN(l->c, l->index, layer_settings);
+    const int cols = (int)l->w[W_UP_PROJ]->rows;
+
+    if (!own->cuts_gate)
+        return mlp(f, l, h);
+    rg_act *g = rg_act_new(f, "ffn_gate", cols), *u = rg_act_new(f, "ffn", cols);
+    rg_linear3(f, (rg_act *const[]){ g, u, NULL }, h,
+               (const rg_weight *const[]){ l->w[W_GATE_PROJ], l->w[W_UP_PROJ], NULL }, NULL);
+    rg_cut_gate(f, g, g, own->cut);
+    rg_act_mul(f, u, g, u, l->c->act);
+    return u;
+}
+
+static void compute(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *a)
+{
+    const float eps = l->c->norm_eps;
+    rg_act *h = normed(f, l, a, W_ATTN_NORM);
+    rg_act *u = linear(f, "laurel", linear(f, "laurel_low", h, l->w[W_LAUREL_LEFT], NULL), l->w[W_LAUREL_RIGHT], NULL);
+
+    qkv p = project(f, l, h);
+
+    rg_rmsnorm(f, u, u, l->w[W_LAUREL_NORM], eps);
+    norm_values(f, l, &p); /* RMSNorm of each head of v, without weights; then of q and of k */
+    norm_heads(f, l, &p);
+    rotate(f, l, &p);
+    rg_linear(f, y, attention(f, l, &p), l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    rg_rmsnorm(f, y, y, l->w[W_POST_ATTN_NORM], eps);
+    rg_add_to(f, y, a);
+    rg_add_to(f, y, u);
+    rg_add_to(f, y, h);
+    rg_scale_by(f, y, 1.0f / __builtin_sqrtf(2.0f)); /* (attention + a + laurel + h) / sqrt(2) */
+
+    rg_act *z = linear(f, "ffn_out", sparse_mlp(f, l, normed(f, l, y, W_FFN_NORM)), l->w[W_DOWN_PROJ], NULL);
+    rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], eps);
+    rg_add_to(f, y, z);
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(32768, 8, 2, 256), KEY_RMS_EPS(1e-6), KEY_TIED(1), KEY_ATTN_BIAS(0), KEY_WINDOW(512),
     { offsetof(rg_config, logit_softcap), KEY_FLOAT, "final_logit_softcapping", NULL, 30 },
@@ -94,8 +184,8 @@ static bool read_sparsity(rg_config *c, const rg_checkpoint *ckpt, rg_error *err
         if (!(share < 1.0f))
             return rg_fail(err, RG_E_INPUT, "%s: activation_sparsity_pattern.%d is %g, want less than 1",
                            rg_checkpoint_path(ckpt), i, (double)share);
-        c->layer[i].cuts_gate = share > 0.0f;
-        c->layer[i].gate_cut = share > 0.0f ? (float)normal_quantile((double)share) : 0.0f;
+        *RG_LAYER_OWN_EDIT(c, i, layer_settings) =
+            (layer_settings){ share > 0.0f, share > 0.0f ? (float)normal_quantile((double)share) : 0.0f };
     }
     return true;
 }
@@ -244,11 +334,6 @@ static const rg_weight_spec layer_weights[] = {
 
 static const float RMS_FLOOR = 1e-5f; /* of mean(y^2), where a stream is given the size of the first */
 
-static rg_act *stream(rg_fwd *f, const rg_layer *l, const rg_act *x, int i, int n)
-{
-    return rg_act_view(f, "stream", x, i * l->c->dim, n * l->c->dim);
-}
-
 static int width(const rg_config *c)
 {
     return c->dim * RG_OWN(c, settings)->n_streams;
@@ -290,87 +375,6 @@ static void norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x)
     }
     rg_scale_by(f, y, 1.0f / (float)n);
     rg_rmsnorm(f, y, y, l->w[W_FINAL_NORM], c->norm_eps);
-}
-
-/* A matrix for each row, by which streams are mixed: of the active stream as it is now. */
-static rg_act *mixing(rg_fwd *f, const rg_layer *l, const rg_act *x, int matrix, int bias)
-{
-    const rg_config *c = l->c;
-    rg_act *h = rg_act_new(f, "altup_norm", c->dim);
-    rg_act *g = rg_act_new(f, "altup_router", RG_OWN(c, settings)->n_streams);
-    rg_act *m = rg_act_new(f, "altup_mix", (int)l->w[matrix]->rows);
-
-    rg_rmsnorm(f, h, x, l->w[W_ALTUP_NORM], c->norm_eps);
-    rg_linear(f, g, h, l->w[W_ALTUP_ROUTER], NULL);
-    rg_scale_by(f, g, 1.0f / (float)c->dim);
-    rg_activate(f, g, g, RG_TANH);
-    rg_linear(f, m, g, l->w[matrix], l->w[bias]);
-    return m;
-}
-
-/* out = the MLP of h. */
-static void mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
-{
-    const rg_layer_config *own = &l->c->layer[l->index];
-    const int cols = (int)l->w[W_UP_PROJ]->rows;
-
-    if (!own->cuts_gate) {
-        part_mlp(f, l, out, h, false);
-        return;
-    }
-    rg_act *g = rg_act_new(f, "ffn_gate", cols), *u = rg_act_new(f, "ffn", cols);
-    rg_linear3(f, (rg_act *const[]){ g, u, NULL }, h,
-               (const rg_weight *const[]){ l->w[W_GATE_PROJ], l->w[W_UP_PROJ], NULL }, NULL);
-    rg_cut_gate(f, g, g, own->gate_cut);
-    rg_act_mul(f, u, g, u, l->c->act);
-    rg_linear(f, out, u, l->w[W_DOWN_PROJ], NULL);
-}
-
-/* y = what the layer makes of the active stream a: attention, the low-rank path, the MLP. */
-static void compute(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *a)
-{
-    const rg_config *c = l->c;
-    rg_act *h = rg_act_new(f, "attn_norm", c->dim), *u = rg_act_new(f, "laurel", c->dim);
-    rg_act *low = rg_act_new(f, "laurel_low", (int)l->w[W_LAUREL_LEFT]->rows);
-
-    rg_rmsnorm(f, h, a, l->w[W_ATTN_NORM], c->norm_eps);
-    rg_linear(f, low, h, l->w[W_LAUREL_LEFT], NULL);
-    rg_linear(f, u, low, l->w[W_LAUREL_RIGHT], NULL);
-    rg_rmsnorm(f, u, u, l->w[W_LAUREL_NORM], c->norm_eps);
-    rg_linear(f, y, part_gemma_attention(f, l, h), l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    rg_rmsnorm(f, y, y, l->w[W_POST_ATTN_NORM], c->norm_eps);
-    rg_add_to(f, y, a);
-    rg_add_to(f, y, u);
-    rg_add_to(f, y, h);
-    rg_scale_by(f, y, 1.0f / __builtin_sqrtf(2.0f));
-
-    rg_act *g = rg_act_new(f, "ffn_norm", c->dim), *z = rg_act_new(f, "ffn_out", c->dim);
-    rg_rmsnorm(f, g, y, l->w[W_FFN_NORM], c->norm_eps);
-    mlp(f, l, z, g);
-    rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], c->norm_eps);
-    rg_add_to(f, y, z);
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const rg_config *c = l->c;
-    const settings *own = RG_OWN(c, settings);
-    const int n = own->n_streams;
-    rg_act *all = rg_act_new(f, "altup", (n + 1) * c->dim); /* predicted streams, then what the layer makes */
-    rg_act *made = stream(f, l, all, n, 1), *first = rg_act_new(f, "corrected", c->dim);
-
-    rg_act *active = stream(f, l, x, own->active, 1), *m = mixing(f, l, active, W_PREDICT, W_PREDICT_BIAS);
-
-    rg_mix(f, stream(f, l, all, 0, n), x, m, c->dim);
-    compute(f, l, made, stream(f, l, all, own->active, 1));
-    m = mixing(f, l, made, W_CORRECT, W_CORRECT_BIAS);
-    rg_mix(f, x, all, m, c->dim);
-    rg_activate(f, first, active, RG_IDENTITY);
-    if (l->w[W_CORRECTED_SCALE])
-        rg_scale_columns(f, first, l->w[W_CORRECTED_SCALE]);
-    rg_act *more = part_per_layer(f, l, first, &own->per_layer);
-    for (int i = 1; i < n; i++)
-        rg_add_to(f, stream(f, l, x, i, 1), more);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };

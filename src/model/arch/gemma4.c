@@ -20,6 +20,58 @@ enum {
     W_ROUTER_NORM = W_GEMMA_OWN, W_MLP_NORM, W_EXPERTS_NORM, W_POST_EXPERTS_NORM, W_SCALAR,
 };
 
+static void add_experts(rg_fwd *f, const rg_layer *l, rg_act *z, const rg_act *x); /* beside the MLP's z */
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const gemma_per_layer *vectors = &RG_OWN(l->c, settings)->per_layer;
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    qkv p = project(f, l, h); /* [rows, heads * head_dim], both as the layer has them */
+
+    norm_values(f, l, &p); /* RMSNorm of each head of v, without weights; then of q and of k */
+    norm_heads(f, l, &p);
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p); /* [rows, n_heads * head_dim] */
+    rg_act *y = linear(f, "attn_out", a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    rg_rmsnorm(f, y, y, l->w[W_POST_ATTN_NORM], l->c->norm_eps);
+    rg_add_to(f, x, y); /* x += norm(o_proj a) */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *z = linear(f, "ffn_out", mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+    if (l->w[W_ROUTER])
+        add_experts(f, l, z, x);
+    rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], l->c->norm_eps);
+    rg_add_to(f, x, z); /* x += norm(norm(mlp) + norm(experts)) */
+
+    if (vectors->dim)
+        rg_add_to(f, x, per_layer_part(f, l, x, vectors)); /* of the token's vector for this layer */
+    rg_scale_columns(f, x, l->w[W_SCALAR]);
+}
+
+/* z = norm(z) + the experts of x, normed before and behind. */
+static void add_experts(rg_fwd *f, const rg_layer *l, rg_act *z, const rg_act *x)
+{
+    const rg_config *c = l->c;
+    rg_act *h = rg_act_new(f, "router_norm", c->dim), *y = rg_act_new(f, "experts_out", c->dim);
+    rg_act *logits = rg_act_new(f, "router", c->routing.n_experts);
+    rg_act *route = rg_act_new(f, "route", 2 * c->routing.n_used);
+
+    rg_rmsnorm(f, h, x, l->w[W_ROUTER_NORM], c->norm_eps);
+    rg_scale_by(f, h, 1.0f / __builtin_sqrtf((float)c->dim));
+    rg_linear(f, logits, h, l->w[W_ROUTER], NULL);
+    rg_route(f, route, logits, &c->routing, NULL, l->w[W_EXPERT_SCALE]);
+    rg_rmsnorm(f, h, x, l->w[W_EXPERTS_NORM], c->norm_eps);
+    rg_moe(f, y, h, route, &c->routing,
+           &(rg_experts){ .gate = l->w[W_GATE_EXPERTS],
+                          .up = l->w[W_UP_EXPERTS],
+                          .down = l->w[W_DOWN_EXPERTS],
+                          .act = c->act,
+                          .alone = true });
+    rg_rmsnorm(f, y, y, l->w[W_POST_EXPERTS_NORM], c->norm_eps);
+    rg_rmsnorm(f, z, z, l->w[W_MLP_NORM], c->norm_eps);
+    rg_add_to(f, z, y);
+}
+
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 131072 },
     { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", 8 },
@@ -395,50 +447,6 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
     rg_embed(f, x, l->w[W_EMBED_TOKENS], (float)l->c->embed_scale);
     if (p->dim)
         embed_per_layer(f, l, x, p);
-}
-
-/* z = norm(z) + the experts of x, normed before and behind. */
-static void add_experts(rg_fwd *f, const rg_layer *l, rg_act *z, const rg_act *x)
-{
-    const rg_config *c = l->c;
-    rg_act *h = rg_act_new(f, "router_norm", c->dim), *y = rg_act_new(f, "experts_out", c->dim);
-    rg_act *logits = rg_act_new(f, "router", c->routing.n_experts);
-    rg_act *route = rg_act_new(f, "route", 2 * c->routing.n_used);
-
-    rg_rmsnorm(f, h, x, l->w[W_ROUTER_NORM], c->norm_eps);
-    rg_scale_by(f, h, 1.0f / __builtin_sqrtf((float)c->dim));
-    rg_linear(f, logits, h, l->w[W_ROUTER], NULL);
-    rg_route(f, route, logits, &c->routing, NULL, l->w[W_EXPERT_SCALE]);
-    rg_rmsnorm(f, h, x, l->w[W_EXPERTS_NORM], c->norm_eps);
-    rg_moe(f, y, h, route, &c->routing,
-           &(rg_experts){ .gate = l->w[W_GATE_EXPERTS], .up = l->w[W_UP_EXPERTS], .down = l->w[W_DOWN_EXPERTS],
-                          .act = c->act, .alone = true });
-    rg_rmsnorm(f, y, y, l->w[W_POST_EXPERTS_NORM], c->norm_eps);
-    rg_rmsnorm(f, z, z, l->w[W_MLP_NORM], c->norm_eps);
-    rg_add_to(f, z, y);
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const rg_config *c = l->c;
-    const settings *own = RG_OWN(c, settings);
-    rg_act *h = rg_act_new(f, "attn_norm", c->dim), *y = rg_act_new(f, "attn_out", c->dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
-    rg_linear(f, y, part_gemma_attention(f, l, h), l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    rg_rmsnorm(f, y, y, l->w[W_POST_ATTN_NORM], c->norm_eps);
-    rg_add_to(f, x, y);
-
-    rg_act *g = rg_act_new(f, "ffn_norm", c->dim), *z = rg_act_new(f, "ffn_out", c->dim);
-    rg_rmsnorm(f, g, x, l->w[W_FFN_NORM], c->norm_eps);
-    part_mlp(f, l, z, g, false);
-    if (l->w[W_ROUTER])
-        add_experts(f, l, z, x);
-    rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], c->norm_eps);
-    rg_add_to(f, x, z);
-    if (own->per_layer.dim)
-        rg_add_to(f, x, part_per_layer(f, l, x, &own->per_layer));
-    rg_scale_columns(f, x, l->w[W_SCALAR]);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };

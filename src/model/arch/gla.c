@@ -7,6 +7,32 @@ static const float root = 16.0f;
 
 enum { W_DECAY_A = W_FLA_END, W_DECAY_B, W_DECAY_BIAS };
 
+static rg_act *decay(rg_fwd *f, const rg_layer *l, const rg_act *h); /* sigmoid(gk)^(1/16) */
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q, k [rows, heads * k_dim], v [rows, heads * v_dim] */
+
+    rg_act *g = decay(f, l, h);                   /* of each element of a key: [rows, heads * k_dim] */
+    rg_act *y = fla_attention(f, l, &p, g, NULL); /* S = diag(g) S + k v^T, y = q S */
+    fla_norm_and_gate(f, l, y, h);                /* y = norm(y) * silu(g_proj h) */
+    rg_linear_add(f, x, y, l->w[W_O_PROJ], NULL); /* x += o_proj y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], NULL); /* x += down_proj mlp */
+}
+
+static rg_act *decay(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    rg_act *low = rg_act_new(f, "decay_low", RANK_OF_DECAY), *y = rg_act_new(f, "decay", (int)FLA_K(l->c, 0));
+
+    rg_linear(f, low, h, l->w[W_DECAY_A], NULL);
+    rg_linear(f, y, low, l->w[W_DECAY_B], l->w[W_DECAY_BIAS]);
+    rg_decay(f, y, NULL, y, &(rg_decay_params){ .act = RG_SOFTPLUS, .fixed_rate = -1.0f / root });
+    return y;
+}
+
 static SIZE(DECAY_RANK, RANK_OF_DECAY)
 
 static const rg_key keys[] = { KEYS_FLA(4, 0.5, 1, 4) };
@@ -41,21 +67,6 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
 {
     (void)layer;
     keep_fla(c, out, true);
-}
-
-static rg_act *decay(rg_fwd *f, const rg_layer *l, const rg_act *h)
-{
-    rg_act *low = rg_act_new(f, "decay_low", RANK_OF_DECAY), *y = rg_act_new(f, "decay", (int)FLA_K(l->c, 0));
-
-    rg_linear(f, low, h, l->w[W_DECAY_A], NULL);
-    rg_linear(f, y, low, l->w[W_DECAY_B], l->w[W_DECAY_BIAS]);
-    rg_decay(f, y, NULL, y, &(rg_decay_params){ .act = RG_SOFTPLUS, .fixed_rate = -1.0f / root });
-    return y;
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    block_fla(f, l, x, decay, NULL);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };

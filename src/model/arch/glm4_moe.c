@@ -8,6 +8,21 @@ typedef struct settings {
 
 enum { DENSE, EXPERTS }; /* kinds of layer */
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    if (l->w[W_Q_NORM])
+        norm_heads(f, l, &p); /* RMSNorm of each head of q and of k */
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(131072, 96, 8, 0), KEY_FFN(10944), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
     KEYS_EXPERTS("n_routed_experts", 128, 8, 1408),
@@ -66,8 +81,8 @@ static const rg_weight_spec expert_weights[] = {
 };
 
 static const rg_layer_kind kinds[] = {
-    [DENSE] = { dense_weights, keep_kv, block_pre_norm },
-    [EXPERTS] = { expert_weights, keep_kv, block_pre_norm },
+    [DENSE] = { dense_weights, keep_kv, block },
+    [EXPERTS] = { expert_weights, keep_kv, block },
 };
 
 static const rg_weight_spec mtp_weights[] = { WEIGHTS_NEXTN, { 0 } };

@@ -5,6 +5,18 @@
 
 #include "model/arch/dsa.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *q_a = latent_query(f, l, h);                     /* [rows, q_lora_rank] */
+    rg_act *chosen = chosen_keys(f, l, h, q_a);              /* places of keys: [rows, index_topk] */
+    rg_act *a = latent_attention_from(f, l, h, q_a, chosen); /* [rows, n_heads * v_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);  /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
 static const rg_key keys[] = {
     KEYS_MLA(202752, 64, 512, 64), KEYS_DSA(32, 1),
     KEY_FFN(12288), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
@@ -56,8 +68,10 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
+static const rg_layer_kind kinds[DSA_KINDS] = { KINDS_DSA(block) };
+
 const rg_arch rg_arch_glm_dsa = {
     .hf_name = "GlmMoeDsaForCausalLM", .hf_type = "glm_moe_dsa", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(dsa_settings), .finish = finish, .harmless = harmless,
-    .weights = dsa_weights, .kinds = dsa_kinds, .n_kinds = DSA_KINDS, .embed = embed_dsa,
+    .weights = dsa_weights, .kinds = kinds, .n_kinds = DSA_KINDS, .embed = embed_dsa,
 };

@@ -3,6 +3,18 @@
  * Hugging Face stores the layers' matrices as [in, out], GGUF as [out, in]. */
 #include "model/arch/gpt2.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h);  /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+    rg_act *a = attention(f, l, &p); /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* gelu(up_proj h): [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 const char *const gpt2_harmless[] = {
     "attn_pdrop", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
     "summary_use_proj", "reorder_and_upcast_attn", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32",
@@ -78,7 +90,7 @@ static const rg_weight_spec layer_weights[] = {
 /* Masks of the attention, which older directories hold. */
 static const char *const ignored[] = { ".attn.bias", ".attn.masked_bias", NULL };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_gpt2 = {
     .hf_name = "GPT2LMHeadModel", .hf_type = "gpt2", .gguf_name = "gpt2",

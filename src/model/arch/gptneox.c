@@ -2,9 +2,37 @@
  * a part of each head, q, k and v of a head in one tensor. */
 #include "model/arch/parts.h"
 
+enum { PARALLEL, IN_TURN }; /* kinds of layer */
+
 typedef struct settings {
     bool parallel;
 } settings;
+
+static void block_parallel(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM), *g = normed(f, l, x, W_FFN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                                         /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);                  /* x += o_proj a */
+    rg_linear_add(f, x, mlp(f, l, g), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj gelu(up_proj g) */
+}
+
+/* Older models: one half after the other. */
+static void block_in_turn(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* gelu(up_proj h): [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
 
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 2048 },
@@ -23,6 +51,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (c->from_gguf)
         c->attn_bias = rg_checkpoint_find(ckpt, "blk.0.attn_qkv.bias");
     c->o_bias = c->attn_bias;
+    for (int i = 0; i < c->n_layers; i++)
+        c->layer[i].kind = RG_OWN(c, settings)->parallel ? PARALLEL : IN_TURN;
     return finish_heads(c, err) && finish_act(c, ckpt, "hidden_act", RG_GELU, err) &&
            finish_rope_as(c, ckpt, &(rope_defaults){ .theta = 1e4, .theta_key = "rotary_emb_base", .part = 0.25,
                                                      .part_key = "rotary_pct" }, err);
@@ -44,18 +74,13 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    if (RG_OWN(l->c, settings)->parallel)
-        block_parallel(f, l, x);
-    else
-        block_pre_norm(f, l, x);
-}
-
 /* Masks of the attention, which older directories hold. */
 static const char *const ignored[] = { ".attention.bias", ".attention.masked_bias", NULL };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
+static const rg_layer_kind kinds[] = {
+    [PARALLEL] = { layer_weights, keep_kv, block_parallel },
+    [IN_TURN] = { layer_weights, keep_kv, block_in_turn },
+};
 
 const rg_arch rg_arch_gptneox = {
     .hf_name = "GPTNeoXForCausalLM", .hf_type = "gpt_neox", .gguf_name = "gptneox", .hf_prefix = "gpt_neox.layers.",

@@ -6,6 +6,21 @@ typedef struct settings {
     float attention, embedding, residual, logits;
 } settings;
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const float r = RG_OWN(l->c, settings)->residual;
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    add_scaled(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS], r); /* x += r o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* silu(gate_proj h) * up_proj h: [rows, ffn_dim] */
+    add_scaled(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS], r); /* x += r down_proj g */
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(2048, 32, 0, 0), KEY_FFN(11008), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
@@ -24,7 +39,6 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
                        rg_checkpoint_path(ckpt), (double)s->attention, (double)s->logits);
     c->attn_scale = (double)s->attention;
     c->embed_scale = (double)s->embedding;
-    c->residual_scale = s->residual;
     c->logit_scale = 1.0f / s->logits;
     c->o_bias = c->attn_bias;
     finish_optional(c, ckpt);
@@ -42,7 +56,7 @@ static const rg_weight_spec layer_weights[] = {
     WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), WEIGHTS_MLP, WEIGHTS_MLP_BIASES, { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_granite = {
     .hf_name = "GraniteForCausalLM", .hf_type = "granite", .gguf_name = "granite", .hf_prefix = "model.layers.",

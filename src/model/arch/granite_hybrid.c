@@ -2,10 +2,42 @@
  * after each an MLP, or routed experts beside it.  The multipliers are Granite 3's. */
 #include "model/arch/ssd.h"
 
-typedef struct granite_hybrid_settings {
+typedef struct settings {
     ssd_settings ssd; /* first */
-    float attention, embedding, logits;
-} granite_hybrid_settings;
+    float attention, embedding, residual, logits;
+} settings;
+
+/* x += r times the experts of h and the shared one beside them, or its MLP. */
+static void add_second_half(rg_fwd *f, const rg_layer *l, rg_act *x, const rg_act *h, float r)
+{
+    if (!l->w[W_ROUTER]) {
+        add_scaled(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], NULL, r);
+        return;
+    }
+    routed_experts(f, l, x, h, linear(f, "router", h, l->w[W_ROUTER], NULL)); /* r is a factor of their weights */
+    if (l->w[W_SHARED_UP])
+        add_scaled(f, x, shared_experts(f, l, h), l->w[W_SHARED_DOWN], NULL, r);
+}
+
+static void block_mamba(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const float r = RG_OWN(l->c, settings)->residual;
+    rg_act *y = mamba2(f, l, normed(f, l, x, W_ATTN_NORM)); /* [rows, inner width] */
+
+    add_scaled(f, x, y, l->w[W_SSD_OUT], l->w[W_SSD_OUT_BIAS], r);
+    add_second_half(f, l, x, normed(f, l, x, W_FFN_NORM), r);
+}
+
+static void block_attention(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const float r = RG_OWN(l->c, settings)->residual;
+    const qkv p = project(
+        f, l, normed(f, l, x, W_ATTN_NORM)); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    add_scaled(f, x, attention(f, l, &p), l->w[W_O_PROJ], l->w[W_O_BIAS], r);
+    add_second_half(f, l, x, normed(f, l, x, W_FFN_NORM), r);
+}
 
 static const rg_key keys[] = {
     KEYS_HYBRID_GQA(2048, 32, 0, 0), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
@@ -16,10 +48,10 @@ static const rg_key keys[] = {
       1024 },
     { offsetof(rg_config, routing.n_experts), KEY_INT, "num_local_experts", "expert_count", 0 },
     { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", "expert_used_count", 2 },
-    { RG_OWN_AT(granite_hybrid_settings, attention), KEY_FLOAT, "attention_multiplier", "attention.scale", 1 },
-    { RG_OWN_AT(granite_hybrid_settings, embedding), KEY_FLOAT, "embedding_multiplier", "embedding_scale", 1 },
-    { offsetof(rg_config, residual_scale), KEY_FLOAT, "residual_multiplier", "residual_scale", 1 },
-    { RG_OWN_AT(granite_hybrid_settings, logits), KEY_FLOAT, "logits_scaling", "logit_scale", 1 },
+    { RG_OWN_AT(settings, attention), KEY_FLOAT, "attention_multiplier", "attention.scale", 1 },
+    { RG_OWN_AT(settings, embedding), KEY_FLOAT, "embedding_multiplier", "embedding_scale", 1 },
+    { RG_OWN_AT(settings, residual), KEY_FLOAT, "residual_multiplier", "residual_scale", 1 },
+    { RG_OWN_AT(settings, logits), KEY_FLOAT, "logits_scaling", "logit_scale", 1 },
 };
 
 static const char *const harmless[] = { SSD_HARMLESS, NULL };
@@ -47,7 +79,7 @@ static bool finish_second_halves(rg_config *c, const rg_checkpoint *ckpt, rg_err
     if (!c->from_gguf && rg_meta_type_of(ckpt, "num_local_experts") == RG_META_NONE)
         c->routing.n_experts = 8;
     c->routing.score = RG_SCORE_CHOSEN;
-    c->routing.scale = 1;
+    c->routing.scale = RG_OWN(c, settings)->residual;
     if (!c->routing.n_experts) {
         c->ffn_dim = c->from_gguf ? c->moe_ffn_dim : c->shared_ffn_dim;
         c->moe_ffn_dim = c->shared_ffn_dim = c->ffn_dim;
@@ -66,7 +98,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         { "full_attention", HYBRID_ATTENTION }, { 0 },
     };
     static const ssd_width width = { "mamba_d_head", 0, NULL, "mamba_expand" };
-    const granite_hybrid_settings *s = RG_OWN(c, granite_hybrid_settings);
+    const settings *s = RG_OWN(c, settings);
 
     if (s->attention == 0 || s->logits == 0)
         return rg_fail(err, RG_E_INPUT, "%s: attention_multiplier %g, logits_scaling %g: neither may be 0",
@@ -116,23 +148,17 @@ static const rg_weight_spec mamba_experts[] = { WEIGHTS_PRE_NORMS, WEIGHTS_SSD("
 static const rg_weight_spec attention_mlp[] = { WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), MLP, { 0 } };
 static const rg_weight_spec attention_experts[] = { WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), EXPERTS, { 0 } };
 
-static void block_mamba(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    half_ssd(f, l, x);
-    part_second_half(f, l, x);
-}
-
 static const rg_layer_kind kinds[] = {
     [HYBRID_OTHER] = { mamba_mlp, keep_ssd, block_mamba },
-    [HYBRID_ATTENTION] = { attention_mlp, keep_kv, block_pre_norm },
+    [HYBRID_ATTENTION] = { attention_mlp, keep_kv, block_attention },
     [HYBRID_OTHER + HYBRID_EXPERTS] = { mamba_experts, keep_ssd, block_mamba },
-    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_experts, keep_kv, block_pre_norm },
+    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_experts, keep_kv, block_attention },
 };
 
 const rg_arch rg_arch_granite_hybrid = {
     .hf_name = "GraniteMoeHybridForCausalLM", .hf_type = "granitemoehybrid", .gguf_name = "granitehybrid",
     .hf_prefix = "model.layers.", .layer_list = "layer_types",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(granite_hybrid_settings), .finish = finish,
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
     .harmless = harmless,
     .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
 };

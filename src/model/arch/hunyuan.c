@@ -18,6 +18,23 @@ typedef struct settings {
 enum { DENSE, EXPERTS }; /* kinds of layer */
 enum { W_QUERY_NORM = W_OWN, W_KEY_NORM };
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    if (p.k && l->w[W_Q_NORM])
+        rg_rmsnorm_plain(f, p.k, p.k, l->c->head_dim, l->c->norm_eps);
+    if (l->w[W_Q_NORM])
+        rg_rmsnorm(f, p.q, p.q, l->w[W_Q_NORM], l->c->norm_eps);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(2048, 32, 0, 0),
     KEY_FFN(11008),
@@ -83,8 +100,6 @@ static bool finish_experts(rg_config *c, const rg_checkpoint *ckpt, rg_error *er
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     c->o_bias = c->attn_bias;
-    c->norm_after_rope = true;
-    c->plain_qk_norm = RG_OWN(c, settings)->qk_norm;
     return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) && finish_hunyuan_base(c, ckpt, err) &&
            finish_kv_layers(c, ckpt, err) && finish_experts(c, ckpt, err) && require_silu(ckpt, err) &&
            require_false(ckpt, "mlp_bias", err) && require_number(ckpt, "moe_layer_num_skipped", 0, err) &&
@@ -140,8 +155,8 @@ static const rg_weight_spec expert_weights[] = {
 };
 
 static const rg_layer_kind kinds[] = {
-    [DENSE] = { dense_weights, keep_kv, block_pre_norm },
-    [EXPERTS] = { expert_weights, keep_kv, block_pre_norm },
+    [DENSE] = { dense_weights, keep_kv, block },
+    [EXPERTS] = { expert_weights, keep_kv, block },
 };
 
 const rg_arch rg_arch_hunyuan = {

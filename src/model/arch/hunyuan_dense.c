@@ -5,6 +5,21 @@
 
 #include "model/arch/hunyuan.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    norm_heads(f, l, &p);            /* RMSNorm of each head of q and of k, behind the rotation */
+    rg_act *a = attention(f, l, &p); /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* silu(gate_proj h) * up_proj h: [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(2048, 32, 0, 0), KEY_FFN(11008), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
@@ -33,7 +48,6 @@ bool finish_hunyuan_base(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     c->o_bias = c->attn_bias;
-    c->norm_after_rope = true;
     finish_optional(c, ckpt);
     return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) && finish_hunyuan_base(c, ckpt, err) &&
            require_silu(ckpt, err) && require_true(ckpt, "use_qk_norm", err) && require_false(ckpt, "use_cla", err);
@@ -60,7 +74,7 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_hunyuan_dense = {
     .hf_name = "HunYuanDenseV1ForCausalLM", .hf_type = "hunyuan_v1_dense", .gguf_name = "hunyuan-dense",

@@ -6,6 +6,27 @@
 #include "model/arch/hybrid.h"
 #include "model/arch/mamba.h"
 
+static void block_mamba(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *y = mamba1(f, l, h);                                /* [rows, d_inner] */
+    rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]); /* x += out_proj y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
+static void block_attention(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h);  /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+    rg_act *a = attention(f, l, &p); /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
 static const rg_key keys[] = {
     KEYS_HYBRID_GQA(262144, 32, 8, 0), KEY_FFN(14336), KEY_RMS_EPS(1e-6), KEY_TIED(0),
     { offsetof(rg_config, routing.n_experts), KEY_INT, "num_experts", "expert_count", 16 },
@@ -101,20 +122,11 @@ static void keep_mamba(const rg_config *c, int layer, rg_keep *out)
     mamba_keep(c, out);
 }
 
-static void block_mamba(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *h = rg_act_new(f, "norm", l->c->dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_linear_add(f, x, part_mamba(f, l, h), l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
-    part_second_half(f, l, x);
-}
-
 static const rg_layer_kind kinds[] = {
     [HYBRID_OTHER] = { mamba_mlp, keep_mamba, block_mamba },
-    [HYBRID_ATTENTION] = { attention_mlp, keep_kv, block_pre_norm },
+    [HYBRID_ATTENTION] = { attention_mlp, keep_kv, block_attention },
     [HYBRID_OTHER + HYBRID_EXPERTS] = { mamba_experts, keep_mamba, block_mamba },
-    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_experts, keep_kv, block_pre_norm },
+    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_experts, keep_kv, block_attention },
 };
 
 const rg_arch rg_arch_jamba = {

@@ -24,6 +24,73 @@ static const kimi_settings *own(const rg_config *c)
     return RG_OWN(c, kimi_settings);
 }
 
+enum { Q_TAIL, K_TAIL, V_TAIL, STATE, BUFFERS };
+
+static rg_act *delta_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
+
+static void block_delta(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *y = delta_attention(f, l, h);         /* [rows, linear heads * head_dim] */
+    rg_linear_add(f, x, y, l->w[W_O_PROJ], NULL); /* x += o_proj y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
+static void block_latent(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *a = latent_attention(f, l, h);                  /* without positions: [rows, n_heads * v_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
+/* b (a h), through the rank of a. */
+static rg_act *low_rank(rg_fwd *f, const char *name, const rg_act *h, const rg_weight *a, const rg_weight *b)
+{
+    return linear(f, name, linear(f, "low", h, a, NULL), b, NULL);
+}
+
+/* Before o_proj, of the normed input h. */
+static rg_act *delta_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    static const char *const names[] = { "q_conv", "k_conv", "v_conv" };
+    const kimi_settings *o = own(l->c);
+    const int all = o->heads * o->dim;
+    const qkv p = project(f, l, h);
+    rg_act *const in[] = { p.q, p.k, p.v }, *u[3], *y = rg_act_new(f, "delta", all);
+
+    for (int i = 0; i < 3; i++) {
+        u[i] = rg_act_new(f, names[i], all);
+        rg_conv(f, u[i], in[i], l->w[W_Q_TAPS + i], NULL, &l->buffer[Q_TAIL + i], RG_SILU);
+    }
+    rg_l2norm(f, u[0], u[0], o->dim, 1e-6f);
+    rg_l2norm(f, u[1], u[1], o->dim, 1e-6f);
+    rg_act *decay = low_rank(f, "decay", h, l->w[W_DECAY_A], l->w[W_DECAY_B]);
+    rg_act *beta = linear(f, "beta", h, l->w[W_BETA], NULL);
+    rg_decay(f, decay, NULL, decay,
+             &(rg_decay_params){ .bias = l->w[W_DT_BIAS], .act = RG_SOFTPLUS, .rate = l->w[W_RATE] });
+    rg_activate(f, beta, beta, RG_SIGMOID);
+    rg_linear_attention(f, y,
+                        &(rg_linear_attention_params){ .n_heads = o->heads,
+                                                       .k_dim = o->dim,
+                                                       .v_dim = o->dim,
+                                                       .scale = 1.0f / sqrtf((float)o->dim),
+                                                       .delta = true,
+                                                       .q = u[0],
+                                                       .k = u[1],
+                                                       .v = u[2],
+                                                       .decay = decay,
+                                                       .beta = beta },
+                        &l->buffer[STATE]);
+    rg_rmsnorm(f, y, y, l->w[W_HEAD_NORM], l->c->norm_eps);
+    rg_act_mul(f, y, low_rank(f, "gate", h, l->w[W_GATE_A], l->w[W_GATE_B]), y, RG_SIGMOID);
+    return y;
+}
+
 static SIZE(KDA_DIM, (int64_t)own(c)->heads * own(c)->dim)
 static SIZE(KDA_HEADS, own(c)->heads)
 static SIZE(KDA_HEAD, own(c)->dim)
@@ -222,9 +289,7 @@ static const rg_weight_spec delta_experts[] = { WEIGHTS_PRE_NORMS, DELTA, EXPERT
 static const rg_weight_spec attention_mlp[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_MLP, { 0 } };
 static const rg_weight_spec attention_experts[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, EXPERTS, { 0 } };
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------ */
-
-enum { Q_TAIL, K_TAIL, V_TAIL, STATE, BUFFERS };
+/* ---- state ------------------------------------------------------------------------------------------------------- */
 
 static void keep_delta(const rg_config *c, int layer, rg_keep *out)
 {
@@ -242,65 +307,11 @@ static void keep_delta(const rg_config *c, int layer, rg_keep *out)
     };
 }
 
-/* y = b (a h), through the rank of a. */
-static void low_rank(rg_fwd *f, rg_act *y, const rg_act *h, const rg_weight *a, const rg_weight *b)
-{
-    rg_act *low = rg_act_new(f, "low", (int)a->rows);
-
-    rg_linear(f, low, h, a, NULL);
-    rg_linear(f, y, low, b, NULL);
-}
-
-/* The act before o_proj, of the normed input h. */
-static rg_act *delta_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
-{
-    static const char *const names[] = { "q", "k", "v" };
-    const kimi_settings *o = own(l->c);
-    const int all = o->heads * o->dim;
-    rg_act *in[3], *qkv[3], *decay = rg_act_new(f, "decay", all), *beta = rg_act_new(f, "beta", o->heads);
-    rg_act *gate = rg_act_new(f, "gate", all), *y = rg_act_new(f, "delta", all);
-
-    for (int i = 0; i < 3; i++) {
-        in[i] = rg_act_new(f, "conv_in", all);
-        qkv[i] = rg_act_new(f, names[i], all);
-    }
-    rg_linear3(f, in, h, (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] }, NULL);
-    for (int i = 0; i < 3; i++)
-        rg_conv(f, qkv[i], in[i], l->w[W_Q_TAPS + i], NULL, &l->buffer[Q_TAIL + i], RG_SILU);
-    rg_l2norm(f, qkv[0], qkv[0], o->dim, 1e-6f);
-    rg_l2norm(f, qkv[1], qkv[1], o->dim, 1e-6f);
-    low_rank(f, decay, h, l->w[W_DECAY_A], l->w[W_DECAY_B]);
-    rg_decay(f, decay, NULL, decay,
-             &(rg_decay_params){ .bias = l->w[W_DT_BIAS], .act = RG_SOFTPLUS, .rate = l->w[W_RATE] });
-    rg_linear(f, beta, h, l->w[W_BETA], NULL);
-    rg_activate(f, beta, beta, RG_SIGMOID);
-    rg_linear_attention(f, y,
-                        &(rg_linear_attention_params){ .n_heads = o->heads, .k_dim = o->dim, .v_dim = o->dim,
-                                                       .scale = 1.0f / sqrtf((float)o->dim), .delta = true,
-                                                       .q = qkv[0], .k = qkv[1], .v = qkv[2], .decay = decay,
-                                                       .beta = beta },
-                        &l->buffer[STATE]);
-    rg_rmsnorm(f, y, y, l->w[W_HEAD_NORM], l->c->norm_eps);
-    low_rank(f, gate, h, l->w[W_GATE_A], l->w[W_GATE_B]);
-    rg_act_mul(f, y, gate, y, RG_SIGMOID);
-    return y;
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *h = rg_act_new(f, "attn_norm", l->c->dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_act *a = l->w[W_RATE] ? delta_attention(f, l, h) : part_mla(f, l, h);
-    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    part_second_half(f, l, x);
-}
-
 static const rg_layer_kind kinds[] = {
-    [HYBRID_OTHER] = { delta_mlp, keep_delta, block },
-    [HYBRID_ATTENTION] = { attention_mlp, keep_latent, block },
-    [HYBRID_OTHER + HYBRID_EXPERTS] = { delta_experts, keep_delta, block },
-    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_experts, keep_latent, block },
+    [HYBRID_OTHER] = { delta_mlp, keep_delta, block_delta },
+    [HYBRID_ATTENTION] = { attention_mlp, keep_latent, block_latent },
+    [HYBRID_OTHER + HYBRID_EXPERTS] = { delta_experts, keep_delta, block_delta },
+    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_experts, keep_latent, block_latent },
 };
 
 const rg_arch rg_arch_kimi_linear = {

@@ -3,6 +3,30 @@
  * gives before it is reduced and rounded up. */
 #include "model/arch/lfm2.h"
 
+static void block_conv(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *y = short_conv(f, l, h); /* C * conv(B * u), [B C u] = in_proj h: [rows, dim] */
+    rg_linear_add(f, x, y, l->w[W_CONV_OUT], l->w[W_CONV_OUT_BIAS]); /* x += out_proj y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+}
+
+static void block_attention(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    norm_heads(f, l, &p); /* RMSNorm of each head of q and of k */
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+}
+
 SIZE(DIM_3, 3 * (int64_t)c->dim)
 SIZE(N_TAPS, RG_OWN(c, lfm2_settings)->n_taps)
 
@@ -109,24 +133,21 @@ void keep_short_conv(const rg_config *c, int layer, rg_keep *out)
                       .buffer = { rg_conv_tail("conv_tail", c->dim, RG_OWN(c, lfm2_settings)->n_taps) } };
 }
 
-void block_short_conv(rg_fwd *f, const rg_layer *l, rg_act *x)
+rg_act *short_conv(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
     const int dim = l->c->dim;
-    rg_act *h = rg_act_new(f, "norm", dim), *bcx = rg_act_new(f, "in_proj", 3 * dim), *y = rg_act_new(f, "conv", dim);
+    rg_act *bcx = linear(f, "in_proj", h, l->w[W_CONV_IN], l->w[W_CONV_IN_BIAS]), *y = rg_act_new(f, "conv", dim);
     rg_act *in = rg_act_view(f, "conv_in", bcx, 2 * dim, dim);
 
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_linear(f, bcx, h, l->w[W_CONV_IN], l->w[W_CONV_IN_BIAS]);
     rg_mul_by(f, in, rg_act_view(f, "b", bcx, 0, dim));
     rg_conv(f, y, in, l->w[W_CONV_TAPS], l->w[W_CONV_TAPS_BIAS], &l->buffer[0], RG_IDENTITY);
     rg_mul_by(f, y, rg_act_view(f, "c", bcx, dim, dim));
-    rg_linear_add(f, x, y, l->w[W_CONV_OUT], l->w[W_CONV_OUT_BIAS]);
-    part_second_half(f, l, x);
+    return y;
 }
 
 static const rg_layer_kind kinds[] = {
-    [HYBRID_OTHER] = { conv_weights, keep_short_conv, block_short_conv },
-    [HYBRID_ATTENTION] = { attention_weights, keep_kv, block_pre_norm },
+    [HYBRID_OTHER] = { conv_weights, keep_short_conv, block_conv },
+    [HYBRID_ATTENTION] = { attention_weights, keep_kv, block_attention },
 };
 
 const rg_arch rg_arch_lfm2 = {

@@ -52,6 +52,7 @@ bool put_gguf_lfm2(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 extern const char *const lfm2_harmless[];
 
 void keep_short_conv(const rg_config *c, int layer, rg_keep *out);
-void block_short_conv(rg_fwd *f, const rg_layer *l, rg_act *x);
+/* Before out_proj, [rows, dim], of the normed input h. */
+rg_act *short_conv(rg_fwd *f, const rg_layer *l, const rg_act *h);
 
 #endif

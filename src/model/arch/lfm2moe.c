@@ -2,6 +2,30 @@
  * sigmoids, and a bias steers the choice alone. */
 #include "model/arch/lfm2.h"
 
+static void block_conv(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *y = short_conv(f, l, h); /* C * conv(B * u), [B C u] = in_proj h: [rows, dim] */
+    rg_linear_add(f, x, y, l->w[W_CONV_OUT], l->w[W_CONV_OUT_BIAS]); /* x += out_proj y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
+static void block_attention(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    norm_heads(f, l, &p); /* RMSNorm of each head of q and of k */
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
 enum { GGUF_SIGMOID = 2 }; /* expert_gating_func */
 
 static const rg_key keys[] = {
@@ -70,10 +94,10 @@ static const rg_weight_spec attention_mlp[] = { WEIGHTS_LFM2_NORMS, WEIGHTS_LFM2
 static const rg_weight_spec attention_experts[] = { WEIGHTS_LFM2_NORMS, WEIGHTS_LFM2_ATTENTION, EXPERTS, { 0 } };
 
 static const rg_layer_kind kinds[] = {
-    [HYBRID_OTHER] = { conv_mlp, keep_short_conv, block_short_conv },
-    [HYBRID_ATTENTION] = { attention_mlp, keep_kv, block_pre_norm },
-    [HYBRID_OTHER + HYBRID_EXPERTS] = { conv_experts, keep_short_conv, block_short_conv },
-    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_experts, keep_kv, block_pre_norm },
+    [HYBRID_OTHER] = { conv_mlp, keep_short_conv, block_conv },
+    [HYBRID_ATTENTION] = { attention_mlp, keep_kv, block_attention },
+    [HYBRID_OTHER + HYBRID_EXPERTS] = { conv_experts, keep_short_conv, block_conv },
+    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_experts, keep_kv, block_attention },
 };
 
 const rg_arch rg_arch_lfm2moe = {

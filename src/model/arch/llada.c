@@ -4,6 +4,20 @@
  * they say what LLaDA is.  GGUF holds q and k with the pairs of the rotation side by side. */
 #include "model/arch/diffusion.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* silu(gate_proj h) * up_proj h: [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_sequence_length", "context_length", 4096 },
     { offsetof(rg_config, n_heads), KEY_INT, "n_heads", "attention.head_count", RG_REQUIRED },
@@ -77,7 +91,7 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_llada = {
     .hf_name = "LLaDAModelLM", .hf_type = "llada", .gguf_name = "llada", .hf_prefix = "model.transformer.blocks.",

@@ -10,8 +10,32 @@
 enum { DENSE, EXPERTS }; /* kinds of layer */
 
 typedef struct settings {
+    bool scales_q; /* in layers without a rope q *= 1 + beta log(1 + floor((position + 1) / period)) */
+    int period;
+    float beta;
+    bool qk_norm; /* in layers with one q and k are normed without weights */
     int rope_period, expert_period, chunk; /* chunk 0: rows see all */
 } settings;
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const settings *s = RG_OWN(l->c, settings);
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    if (l->rope && s->qk_norm) {
+        rg_rmsnorm_plain(f, p.k, p.k, l->c->head_dim, l->c->norm_eps);
+        rg_rmsnorm_plain(f, p.q, p.q, l->c->head_dim, l->c->norm_eps);
+    }
+    if (!l->rope && s->scales_q)
+        rg_scale_by_position(f, p.q, s->beta, s->period, 1);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
 
 static const rg_key keys[] = {
     KEYS_GQA(131072, 40, 8, 128), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
@@ -19,9 +43,9 @@ static const rg_key keys[] = {
     { offsetof(rg_config, moe_ffn_dim), KEY_INT, "intermediate_size", NULL, 8192 },
     { offsetof(rg_config, routing.n_experts), KEY_INT, "num_local_experts", NULL, 16 },
     { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", NULL, 1 },
-    { offsetof(rg_config, plain_qk_norm), KEY_BOOL, "use_qk_norm", NULL, 1 },
-    { offsetof(rg_config, q_beta), KEY_FLOAT, "attn_scale", NULL, 0.1 },
-    { offsetof(rg_config, q_period), KEY_INT, "floor_scale", NULL, 8192 },
+    { RG_OWN_AT(settings, qk_norm), KEY_BOOL, "use_qk_norm", NULL, 1 },
+    { RG_OWN_AT(settings, beta), KEY_FLOAT, "attn_scale", NULL, 0.1 },
+    { RG_OWN_AT(settings, period), KEY_INT, "floor_scale", NULL, 8192 },
     { RG_OWN_AT(settings, rope_period), KEY_INT, "no_rope_layer_interval", NULL, 4 },
     { RG_OWN_AT(settings, expert_period), KEY_INT, "interleave_moe_layer_step", NULL, 1 },
     { RG_OWN_AT(settings, chunk), KEY_INT, "attention_chunk_size", NULL, 8192, .nullable = true },
@@ -47,23 +71,20 @@ static bool read_scaled(const rg_checkpoint *ckpt, bool *scaled, rg_error *err)
 /* A 0 in no_rope_layers means that the layer has no rope; an empty list, that every n-th has none. */
 static bool finish_ropes(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    const int period = RG_OWN(c, settings)->rope_period;
+    settings *s = RG_OWN_EDIT(c, settings);
+    const int period = s->rope_period;
     const int32_t *has_rope = NULL;
-    bool scaled;
     size_t n = 0;
 
-    if (rg_meta_ints(ckpt, "no_rope_layers", &has_rope, &n, err) < 0 || !read_scaled(ckpt, &scaled, err))
+    if (rg_meta_ints(ckpt, "no_rope_layers", &has_rope, &n, err) < 0 || !read_scaled(ckpt, &s->scales_q, err))
         return false;
     if ((n && n != (size_t)c->n_layers) || period < 1)
         return rg_fail(err, RG_E_INPUT, "%s: no_rope_layers has %zu entries for %d layers, and no_rope_layer_interval "
                        "is %d", rg_checkpoint_path(ckpt), n, c->n_layers, period);
-    if (scaled && c->q_period < 1)
-        return rg_fail(err, RG_E_INPUT, "%s: floor_scale is %d", rg_checkpoint_path(ckpt), c->q_period);
-    c->q_offset = 1;
-    for (int i = 0; i < c->n_layers; i++) {
+    if (s->scales_q && s->period < 1)
+        return rg_fail(err, RG_E_INPUT, "%s: floor_scale is %d", rg_checkpoint_path(ckpt), s->period);
+    for (int i = 0; i < c->n_layers; i++)
         c->layer[i].rope = (n ? has_rope[i] != 0 : (i + 1) % period != 0) ? 0 : -1;
-        c->layer[i].scales_q = scaled && c->layer[i].rope < 0;
-    }
     return true;
 }
 
@@ -121,7 +142,6 @@ static bool finish_experts(rg_config *c, const rg_checkpoint *ckpt, rg_error *er
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     c->o_bias = c->attn_bias;
-    c->norm_after_rope = true;
     if (!finish_heads(c, err) || !finish_rope(c, ckpt, 5e5, GGUF_PAIRS, err) || !finish_ropes(c, ckpt, err) ||
         !finish_chunks(c, ckpt, err) || !finish_experts(c, ckpt, err) || !require_silu(ckpt, err))
         return false;
@@ -152,8 +172,8 @@ static const rg_weight_spec expert_weights[] = {
 };
 
 static const rg_layer_kind kinds[] = {
-    [DENSE] = { dense_weights, keep_kv, block_pre_norm },
-    [EXPERTS] = { expert_weights, keep_kv, block_pre_norm },
+    [DENSE] = { dense_weights, keep_kv, block },
+    [EXPERTS] = { expert_weights, keep_kv, block },
 };
 
 const rg_arch rg_arch_llama4 = {

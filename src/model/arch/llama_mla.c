@@ -5,6 +5,16 @@
  * scaled as before, by the size of a head, which is what of a key is not rotated. */
 #include "model/arch/mla.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *a = latent_attention(f, l, h); /* over latents of kv_lora_rank values: [rows, n_heads * v_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+}
+
 static const rg_key keys[] = {
     KEYS_MLA(2048, RG_REQUIRED, RG_REQUIRED, RG_REQUIRED),
     { RG_OWN_AT(mla_settings, rope_heads), KEY_INT, "qk_rope_heads", NULL, 1 },
@@ -31,7 +41,7 @@ static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 
 static const rg_weight_spec layer_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_MLP, { 0 } };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_latent, block_mla } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_latent, block } };
 
 const rg_arch rg_arch_llama_mla = {
     .hf_name = "LlamaMLAForCausalLM",

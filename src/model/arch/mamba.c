@@ -6,6 +6,13 @@
 #include "model/arch/hybrid.h"
 #include "model/arch/mamba.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *y = mamba1(f, l, normed(f, l, x, W_ATTN_NORM)); /* [rows, d_inner] */
+
+    rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]); /* x += out_proj y */
+}
+
 static const mamba_settings *own(const rg_config *c)
 {
     return RG_OWN(c, mamba_settings);
@@ -146,7 +153,7 @@ static void norm_parts(rg_fwd *f, const rg_layer *l, const rg_act *dbc)
     rg_rmsnorm(f, c, c, l->w[W_C_NORM], l->c->norm_eps);
 }
 
-rg_act *part_mamba(rg_fwd *f, const rg_layer *l, const rg_act *h)
+rg_act *mamba1(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
     const mamba_settings *o = own(l->c);
     rg_act *xz = rg_act_new(f, "in_proj", 2 * o->d_inner);
@@ -173,14 +180,6 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
 {
     (void)layer;
     mamba_keep(c, out);
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *h = rg_act_new(f, "norm", l->c->dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_linear_add(f, x, part_mamba(f, l, h), l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };

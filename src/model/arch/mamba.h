@@ -48,7 +48,7 @@ void load_a_log(const rg_config *c, const float *src, float *dst, int64_t n);
 /* Its buffers, in this order: the last inputs of the convolution, and the state of the scan. */
 enum { MAMBA_TAIL, MAMBA_STATE, MAMBA_BUFFERS };
 void mamba_keep(const rg_config *c, rg_keep *out);
-/* The act before out_proj, of the normed input h. */
-rg_act *part_mamba(rg_fwd *f, const rg_layer *l, const rg_act *h);
+/* Before out_proj, [rows, d_inner], of the normed input h. */
+rg_act *mamba1(rg_fwd *f, const rg_layer *l, const rg_act *h);
 
 #endif

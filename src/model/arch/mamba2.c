@@ -1,6 +1,13 @@
 /* mamba2.c -- Mamba-2 (Dao & Gu 2024): a norm, then its mixer, in every layer. */
 #include "model/arch/ssd.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *y = mamba2(f, l, normed(f, l, x, W_ATTN_NORM)); /* [rows, inner width] */
+
+    rg_linear_add(f, x, y, l->w[W_SSD_OUT], l->w[W_SSD_OUT_BIAS]); /* x += out_proj y */
+}
+
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, NULL, "context_length", 1048576 },
     { offsetof(rg_config, norm_eps), KEY_FLOAT, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", 1e-5 },
@@ -45,7 +52,7 @@ static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "norm", "attn_norm", { DIM } }, WEIGHTS_SSD("mixer."), { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_ssd, half_ssd } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_ssd, block } };
 
 const rg_arch rg_arch_mamba2 = {
     .hf_name = "Mamba2ForCausalLM", .hf_type = "mamba2", .gguf_name = "mamba2", .hf_prefix = "backbone.layers.",

@@ -8,6 +8,19 @@
 
 enum { W_BLOCK = W_OWN, W_BLOCK_BIAS, MAX_HEADS = 16 };
 
+static void block(rg_fwd *f, const rg_layer *l,
+                  rg_act *x) /* x [rows, heads * vocab], whose columns of this head it writes */
+{
+    const int dim = l->c->target->dim, vocab = l->c->target->vocab_size;
+    rg_act *h = rg_act_new(f, "features", dim), *logits = rg_act_view(f, "head_logits", x, l->index * vocab, vocab);
+
+    rg_read_features(f, h);
+    rg_act *y = linear(f, "block", h, l->w[W_BLOCK], l->w[W_BLOCK_BIAS]);
+    rg_activate(f, y, y, RG_SILU);
+    rg_add_to(f, y, h); /* h + silu(W h + b): [rows, dim] */
+    rg_linear(f, logits, y, l->w[W_LM_HEAD], NULL);
+}
+
 /* The authors' names, and vLLM's. */
 static const char block_name[] = "0.linear", block_else[] = "/medusa_heads.blocks.#.layers.0";
 static const char first_block[] = "0.0.linear", first_block_else[] = "medusa_heads.blocks.0.layers.0";
@@ -90,19 +103,6 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
 {
     (void)c, (void)layer;
     *out = (rg_keep){ .shared_with = -1 };
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const int dim = l->c->target->dim, vocab = l->c->target->vocab_size;
-    rg_act *h = rg_act_new(f, "features", dim), *y = rg_act_new(f, "block", dim);
-    rg_act *logits = rg_act_view(f, "head_logits", x, l->index * vocab, vocab);
-
-    rg_read_features(f, h);
-    rg_linear(f, y, h, l->w[W_BLOCK], l->w[W_BLOCK_BIAS]);
-    rg_activate(f, y, y, RG_SILU);
-    rg_add_to(f, y, h);
-    rg_linear(f, logits, y, l->w[W_LM_HEAD], NULL);
 }
 
 static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)

@@ -20,6 +20,81 @@ static const minimax_settings *own(const rg_config *c)
     return RG_OWN(c, minimax_settings);
 }
 
+/* x = its norm, of which it returns a copy; x is then multiplied by alpha / beta, so that beta times what is added to
+ * it makes alpha * norm + beta * part. */
+static rg_act *begin(rg_fwd *f, const rg_layer *l, rg_act *x, int norm, float factor)
+{
+    rg_act *h = rg_act_new(f, "normed", l->c->dim);
+
+    rg_rmsnorm(f, h, x, l->w[norm], l->c->norm_eps);
+    rg_activate(f, x, h, RG_IDENTITY);
+    if (factor != 1.0f)
+        rg_scale_by(f, x, factor);
+    return h;
+}
+
+static void end(rg_fwd *f, rg_act *x, float beta)
+{
+    if (beta != 1.0f)
+        rg_scale_by(f, x, beta);
+}
+
+static rg_act *lightning_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
+
+static void block_linear(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const minimax_settings *s = own(l->c);
+    rg_act *h = begin(f, l, x, W_ATTN_NORM, s->linear_alpha / s->linear_beta); /* x = alpha / beta * norm(x) */
+    rg_act *y = lightning_attention(f, l, h);                                  /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, y, l->w[W_O_PROJ], NULL);                              /* x += out_proj y */
+    end(f, x, s->linear_beta);
+
+    h = begin(f, l, x, W_FFN_NORM, s->mlp_alpha / s->mlp_beta);
+    experts(f, l, x, h);
+    end(f, x, s->mlp_beta);
+}
+
+static void block_attention(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const minimax_settings *s = own(l->c);
+    rg_act *h = begin(f, l, x, W_ATTN_NORM, s->full_alpha / s->full_beta);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);              /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], NULL); /* x += o_proj a */
+    end(f, x, s->full_beta);
+
+    h = begin(f, l, x, W_FFN_NORM, s->mlp_alpha / s->mlp_beta);
+    experts(f, l, x, h);
+    end(f, x, s->mlp_beta);
+}
+
+/* Before out_proj, of the normed input h. */
+static rg_act *lightning_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    const rg_config *c = l->c;
+    const qkv p = project(f, l, h);
+    rg_act *y = rg_act_new(f, "linear_attn", c->n_heads * c->head_dim);
+
+    rg_activate(f, p.q, p.q, RG_SILU);
+    rg_activate(f, p.k, p.k, RG_SILU);
+    rg_activate(f, p.v, p.v, RG_SILU);
+    rg_linear_attention(f, y,
+                        &(rg_linear_attention_params){ .n_heads = c->n_heads,
+                                                       .k_dim = c->head_dim,
+                                                       .v_dim = c->head_dim,
+                                                       .scale = 1.0f,
+                                                       .q = p.q,
+                                                       .k = p.k,
+                                                       .v = p.v,
+                                                       .fixed_decay = l->w[W_DECAY] },
+                        &l->buffer[0]);
+    rg_rmsnorm(f, y, y, l->w[W_LINEAR_NORM], 1e-6f); /* whatever the config says, as in MiniMax's own code */
+    rg_act_mul(f, y, linear(f, "gate", h, l->w[W_LINEAR_GATE], NULL), y, RG_SIGMOID);
+    return y;
+}
+
 static SIZE(Q_DIM_3, 3 * (int64_t)c->n_heads * c->head_dim)
 static SIZE(HEAD_DIM_2, 2 * (int64_t)c->head_dim)
 
@@ -199,65 +274,9 @@ static void keep_linear(const rg_config *c, int layer, rg_keep *out)
                       .shared_with = -1 };
 }
 
-/* The act before out_proj, of the normed input h. */
-static rg_act *linear_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
-{
-    static const char *const names[] = { "q", "k", "v" };
-    const rg_config *c = l->c;
-    const int n = c->n_heads * c->head_dim;
-    rg_act *qkv[3], *gate = rg_act_new(f, "gate", n), *y = rg_act_new(f, "linear_attn", n);
-
-    for (int i = 0; i < 3; i++)
-        qkv[i] = rg_act_new(f, names[i], n);
-    rg_linear3(f, qkv, h, (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] }, NULL);
-    for (int i = 0; i < 3; i++)
-        rg_activate(f, qkv[i], qkv[i], RG_SILU);
-    rg_linear_attention(f, y,
-                        &(rg_linear_attention_params){ .n_heads = c->n_heads, .k_dim = c->head_dim,
-                                                       .v_dim = c->head_dim, .scale = 1.0f, .q = qkv[0], .k = qkv[1],
-                                                       .v = qkv[2], .fixed_decay = l->w[W_DECAY] },
-                        &l->buffer[0]);
-    rg_rmsnorm(f, y, y, l->w[W_LINEAR_NORM], 1e-6f); /* whatever the config says, as in MiniMax's own code */
-    rg_linear(f, gate, h, l->w[W_LINEAR_GATE], NULL);
-    rg_act_mul(f, y, gate, y, RG_SIGMOID);
-    return y;
-}
-
-/* x = its norm, of which it returns a copy; x is then multiplied by alpha / beta, so that beta times what is added to
- * it makes alpha * norm + beta * part. */
-static rg_act *begin(rg_fwd *f, const rg_layer *l, rg_act *x, int norm, float factor)
-{
-    rg_act *h = rg_act_new(f, "normed", l->c->dim);
-
-    rg_rmsnorm(f, h, x, l->w[norm], l->c->norm_eps);
-    rg_activate(f, x, h, RG_IDENTITY);
-    if (factor != 1.0f)
-        rg_scale_by(f, x, factor);
-    return h;
-}
-
-static void end(rg_fwd *f, rg_act *x, float beta)
-{
-    if (beta != 1.0f)
-        rg_scale_by(f, x, beta);
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const minimax_settings *s = own(l->c);
-    const bool linear = l->w[W_DECAY];
-    const float alpha = linear ? s->linear_alpha : s->full_alpha, beta = linear ? s->linear_beta : s->full_beta;
-    const rg_act *h = begin(f, l, x, W_ATTN_NORM, alpha / beta);
-
-    rg_linear_add(f, x, linear ? linear_attention(f, l, h) : part_attention(f, l, h), l->w[W_O_PROJ], NULL);
-    end(f, x, beta);
-    part_experts(f, l, x, begin(f, l, x, W_FFN_NORM, s->mlp_alpha / s->mlp_beta));
-    end(f, x, s->mlp_beta);
-}
-
 static const rg_layer_kind kinds[] = {
-    [HYBRID_OTHER] = { linear_weights, keep_linear, block },
-    [HYBRID_ATTENTION] = { attention_weights, keep_kv, block },
+    [HYBRID_OTHER] = { linear_weights, keep_linear, block_linear },
+    [HYBRID_ATTENTION] = { attention_weights, keep_kv, block_attention },
 };
 
 const rg_arch rg_arch_minimax01 = {

@@ -2,6 +2,20 @@
  * on every layer, chosen by the sigmoid of their score and a bias. */
 #include "model/arch/parts.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    norm_heads(f, l, &p); /* RMSNorm of the whole rows of q and of k */
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    experts(f, l, x, h); /* chosen by sigmoid(router h) + bias */
+}
+
 typedef struct settings {
     int rotary_dim; /* 0: partial_rotary_factor says it */
 } settings;
@@ -67,7 +81,7 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_minimax_m2 = {
     .hf_name = "MiniMaxM2ForCausalLM", .hf_type = "minimax_m2", .gguf_name = "minimax-m2", .hf_prefix = "model.layers.",

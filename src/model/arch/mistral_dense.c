@@ -2,6 +2,20 @@
  * GGUF, where the architecture is called "llama", has no key for. */
 #include "model/arch/parts.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* silu(gate_proj h) * up_proj h: [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(131072, 32, 8, 0), KEY_FFN(14336), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_WINDOW(0),
 };
@@ -29,7 +43,7 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
 static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
 static const rg_weight_spec layer_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), WEIGHTS_MLP, { 0 } };
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_mistral_dense = {
     .hf_name = "MistralForCausalLM", .hf_type = "mistral", .gguf_name = "llama", .claims = claims,

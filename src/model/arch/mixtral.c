@@ -2,6 +2,19 @@
  * eight by router logit, weighted by a softmax over the chosen.  GGUF calls it "llama" with an expert count. */
 #include "model/arch/parts.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    experts(f, l, x, h); /* x += the best two of eight MLPs of h, weighed by a softmax over their logits */
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(131072, RG_REQUIRED, 8, 0), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_WINDOW(0),
     { offsetof(rg_config, moe_ffn_dim), KEY_INT, "intermediate_size", "feed_forward_length", RG_REQUIRED },
@@ -33,7 +46,7 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_mixtral = {
     .hf_name = "MixtralForCausalLM", .hf_type = "mixtral", .gguf_name = "llama", .claims = claims,

@@ -152,7 +152,7 @@ void keep_latent(const rg_config *c, int layer, rg_keep *out)
                       .shared_with = -1 };
 }
 
-rg_act *part_mla_q_a(rg_fwd *f, const rg_layer *l, const rg_act *h)
+rg_act *latent_query(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
     if (!l->w[W_Q_A_PROJ])
         return NULL;
@@ -163,7 +163,7 @@ rg_act *part_mla_q_a(rg_fwd *f, const rg_layer *l, const rg_act *h)
     return q_a;
 }
 
-rg_act *part_mla_from(rg_fwd *f, const rg_layer *l, const rg_act *h, const rg_act *q_a, const rg_act *chosen)
+rg_act *latent_attention_from(rg_fwd *f, const rg_layer *l, const rg_act *h, const rg_act *q_a, const rg_act *chosen)
 {
     const rg_config *c = l->c;
     const mla_settings *m = mla_of(c);
@@ -196,17 +196,7 @@ rg_act *part_mla_from(rg_fwd *f, const rg_layer *l, const rg_act *h, const rg_ac
     return a;
 }
 
-rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h)
+rg_act *latent_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
-    return part_mla_from(f, l, h, part_mla_q_a(f, l, h), NULL);
-}
-
-void block_mla(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *h = rg_act_new(f, "attn_norm", l->c->dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_act *a = part_mla(f, l, h);
-    part_add(f, l, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    part_second_half(f, l, x);
+    return latent_attention_from(f, l, h, latent_query(f, l, h), NULL);
 }

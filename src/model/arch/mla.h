@@ -60,13 +60,11 @@ bool finish_mla_rope(rg_config *c, const rg_checkpoint *ckpt, bool interleaved, 
 bool put_gguf_mla(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 /* The latent and the rotated key of every position. */
 void keep_latent(const rg_config *c, int layer, rg_keep *out);
-/* The act before o_proj, as part_attention. */
-rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h);
+/* Before o_proj, [rows, n_heads * v_dim]. */
+rg_act *latent_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
 /* Its halves: the query of low rank, normed (NULL: q is made at once); and the rest, over chosen keys (NULL: over
  * all). */
-rg_act *part_mla_q_a(rg_fwd *f, const rg_layer *l, const rg_act *h);
-rg_act *part_mla_from(rg_fwd *f, const rg_layer *l, const rg_act *h, const rg_act *q_a, const rg_act *chosen);
-/* As block_pre_norm. */
-void block_mla(rg_fwd *f, const rg_layer *l, rg_act *x);
+rg_act *latent_query(rg_fwd *f, const rg_layer *l, const rg_act *h);
+rg_act *latent_attention_from(rg_fwd *f, const rg_layer *l, const rg_act *h, const rg_act *q_a, const rg_act *chosen);
 
 #endif

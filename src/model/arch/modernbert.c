@@ -4,6 +4,20 @@
  * over all positions, or the first. */
 #include "model/arch/encoder.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = l->w[W_ATTN_NORM] ? normed(f, l, x, W_ATTN_NORM) : x;
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);                                       /* by the rope of window layers, or that of the others */
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* gelu(gate_proj h) * up_proj h: [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 typedef struct settings {
     encoder_settings base; /* first */
     int local;  /* keys of a window, half of them to each side */
@@ -37,7 +51,7 @@ static bool is_global(const rg_config *c, int layer)
 }
 
 /* Which layers see the whole sequence: a list, or every so many from the first on. */
-static bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+static bool finish_layers(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     settings *own = RG_OWN_EDIT(c, settings);
     char key[128];
@@ -110,7 +124,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         own->norm_bias = rg_checkpoint_find(ckpt, "output_norm.bias");
         own->score_bias = rg_checkpoint_find(ckpt, "cls.bias");
     }
-    return finish_encoder(c, ckpt, err) && finish_sights(c, ckpt, err) && finish_ropes(c, ckpt, err) &&
+    return finish_encoder(c, ckpt, err) && finish_layers(c, ckpt, err) && finish_ropes(c, ckpt, err) &&
            finish_act(c, ckpt, "hidden_activation", RG_GELU, err) && finish_score(c, ckpt, err);
 }
 
@@ -192,18 +206,6 @@ static const rg_weight_spec layer_weights[] = {
     { W_DOWN_PROJ, "mlp.Wo", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS },
     { 0 },
 };
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *h = x;
-
-    if (l->w[W_ATTN_NORM]) {
-        h = rg_act_new(f, "attn_norm", l->c->dim);
-        part_norm(f, l, h, x, W_ATTN_NORM, W_ATTN_NORM_BIAS);
-    }
-    part_add(f, l, x, part_attention(f, l, h), l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    part_second_half(f, l, x);
-}
 
 static void score(rg_fwd *f, const rg_layer *l, rg_act *scores, const rg_act *pooled)
 {

@@ -4,6 +4,20 @@
  * Hugging Face stores the norms' weights as w where 1 + w is meant; GGUF has the one added. */
 #include "model/arch/parts.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* relu(up_proj h)^2: [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(4096, 48, 0, 0), KEY_FFN(24576), KEY_LAYER_NORM_EPS("norm_eps", 1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
@@ -44,7 +58,7 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_nemotron = {
     .hf_name = "NemotronForCausalLM", .hf_type = "nemotron", .gguf_name = "nemotron", .hf_prefix = "model.layers.",

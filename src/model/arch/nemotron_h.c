@@ -8,6 +8,30 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A layer is one of these three. */
+static void block_mamba(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *y = mamba2(f, l, normed(f, l, x, W_ATTN_NORM)); /* [rows, inner width] */
+
+    rg_linear_add(f, x, y, l->w[W_SSD_OUT], l->w[W_SSD_OUT_BIAS]); /* x += out_proj y */
+}
+
+static void block_attention(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const qkv p = project(
+        f, l, normed(f, l, x, W_ATTN_NORM)); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+}
+
+static void block_mlp(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *g = mlp(f, l, normed(f, l, x, W_ATTN_NORM)); /* relu(up_proj h)^2: [rows, ffn_dim] */
+
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 static const rg_key keys[] = { KEYS_NEMOTRON_H };
 
 /* Settings of experts, which no layer has. */
@@ -220,39 +244,10 @@ const rg_weight_spec nemotron_h_mlp[] = {
     WEIGHT_NEMOTRON_H_NORM, WEIGHTS_UP_DOWN("mixer.up_proj", "mixer.down_proj"), { 0 },
 };
 
-void keep_nothing(const rg_config *c, int layer, rg_keep *out)
-{
-    (void)c, (void)layer;
-    *out = (rg_keep){ .shared_with = -1 };
-}
-
-rg_act *nemotron_normed(rg_fwd *f, const rg_layer *l, const rg_act *x)
-{
-    rg_act *h = rg_act_new(f, "norm", l->c->dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    return h;
-}
-
-void block_nemotron_attention(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_linear_add(f, x, part_attention(f, l, nemotron_normed(f, l, x)), l->w[W_O_PROJ], l->w[W_O_BIAS]);
-}
-
-void block_nemotron_mlp(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *h = nemotron_normed(f, l, x);
-
-    if (l->w[W_ROUTER])
-        part_experts(f, l, x, h);
-    else
-        part_mlp(f, l, x, h, true);
-}
-
 static const rg_layer_kind kinds[] = {
-    [HYBRID_OTHER] = { nemotron_h_mamba, keep_ssd, half_ssd },
-    [HYBRID_ATTENTION] = { nemotron_h_attention, keep_kv, block_nemotron_attention },
-    [NEMOTRON_MLP] = { nemotron_h_mlp, keep_nothing, block_nemotron_mlp },
+    [HYBRID_OTHER] = { nemotron_h_mamba, keep_ssd, block_mamba },
+    [HYBRID_ATTENTION] = { nemotron_h_attention, keep_kv, block_attention },
+    [NEMOTRON_MLP] = { nemotron_h_mlp, keep_nothing, block_mlp },
 };
 
 const rg_arch rg_arch_nemotron_h = {

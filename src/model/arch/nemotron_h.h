@@ -32,11 +32,7 @@ bool nemotron_h_has_experts(const rg_checkpoint *ckpt);
 bool finish_nemotron_h(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
 bool put_gguf_nemotron_h(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 
-/* Kinds of layer that both have. */
+/* Weights of the kinds of layer that both have. */
 extern const rg_weight_spec nemotron_h_mamba[], nemotron_h_attention[], nemotron_h_mlp[];
-void keep_nothing(const rg_config *c, int layer, rg_keep *out);
-rg_act *nemotron_normed(rg_fwd *f, const rg_layer *l, const rg_act *x);
-void block_nemotron_attention(rg_fwd *f, const rg_layer *l, rg_act *x);
-void block_nemotron_mlp(rg_fwd *f, const rg_layer *l, rg_act *x);
 
 #endif

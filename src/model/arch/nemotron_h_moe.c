@@ -11,8 +11,52 @@ typedef struct settings {
 
 enum { W_LATENT_DOWN = W_SSD_END, W_LATENT_UP };
 
-static SIZE(LATENT, RG_OWN(c, settings)->latent)
-static SIZE(EXPERT_IN, LATENT(c, layer) ? LATENT(c, layer) : c->dim)
+static SIZE(LATENT, RG_OWN(c, settings)->latent) static SIZE(EXPERT_IN, LATENT(c, layer) ? LATENT(c, layer) : c->dim)
+
+    /* A layer is one of these four. */
+    static void block_mamba(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *y = mamba2(f, l, normed(f, l, x, W_ATTN_NORM)); /* [rows, inner width] */
+
+    rg_linear_add(f, x, y, l->w[W_SSD_OUT], l->w[W_SSD_OUT_BIAS]); /* x += out_proj y */
+}
+
+static void block_attention(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const qkv p = project(
+        f, l, normed(f, l, x, W_ATTN_NORM)); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+}
+
+static void block_mlp(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *g = mlp(f, l, normed(f, l, x, W_ATTN_NORM)); /* relu(up_proj h)^2: [rows, ffn_dim] */
+
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
+/* Experts of the norm of x, or of a latent of it that comes back behind them. */
+static void block_experts(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+
+    if (!l->w[W_LATENT_DOWN]) {
+        experts(f, l, x, h);
+        return;
+    }
+    rg_act *logits = linear(f, "router", h, l->w[W_ROUTER], NULL);   /* of h itself: [rows, n_experts] */
+    rg_act *low = linear(f, "latent", h, l->w[W_LATENT_DOWN], NULL); /* [rows, moe_latent_size] */
+    rg_act *route = rg_act_new(f, "route", 2 * l->c->routing.n_used), *y = rg_act_new(f, "experts", low->cols);
+
+    rg_route(f, route, logits, &l->c->routing, l->w[W_CHOICE_BIAS], NULL);
+    rg_moe(f, y, low, route, &l->c->routing,
+           &(rg_experts){ .up = l->w[W_UP_EXPERTS], .down = l->w[W_DOWN_EXPERTS], .act = l->c->act, .alone = true });
+    rg_linear_add(f, x, y, l->w[W_LATENT_UP], NULL);
+    if (l->w[W_SHARED_UP])
+        rg_linear_add(f, x, shared_experts(f, l, h), l->w[W_SHARED_DOWN], NULL);
+}
 
 static const rg_key keys[] = {
     KEYS_NEMOTRON_H, KEYS_EXPERTS("n_routed_experts", 8, 2, 7688), KEYS_NOAUX(1, 1, 1, 1),
@@ -54,32 +98,10 @@ static const rg_weight_spec expert_weights[] = {
     { 0 },
 };
 
-static void block_experts(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const rg_config *c = l->c;
-
-    if (!l->w[W_LATENT_DOWN]) {
-        block_nemotron_mlp(f, l, x);
-        return;
-    }
-    rg_act *h = nemotron_normed(f, l, x), *logits = rg_act_new(f, "router", c->routing.n_experts);
-    rg_act *route = rg_act_new(f, "route", 2 * c->routing.n_used);
-    rg_act *low = rg_act_new(f, "latent", (int)LATENT(c, 0)), *y = rg_act_new(f, "experts", (int)LATENT(c, 0));
-
-    rg_linear(f, logits, h, l->w[W_ROUTER], NULL);
-    rg_route(f, route, logits, &c->routing, l->w[W_CHOICE_BIAS], NULL);
-    rg_linear(f, low, h, l->w[W_LATENT_DOWN], NULL);
-    rg_moe(f, y, low, route, &c->routing,
-           &(rg_experts){ .up = l->w[W_UP_EXPERTS], .down = l->w[W_DOWN_EXPERTS], .act = c->act, .alone = true });
-    rg_linear_add(f, x, y, l->w[W_LATENT_UP], NULL);
-    if (l->w[W_SHARED_UP])
-        part_shared_experts(f, l, x, h);
-}
-
 static const rg_layer_kind kinds[NEMOTRON_KINDS] = {
-    [HYBRID_OTHER] = { nemotron_h_mamba, keep_ssd, half_ssd },
-    [HYBRID_ATTENTION] = { nemotron_h_attention, keep_kv, block_nemotron_attention },
-    [NEMOTRON_MLP] = { nemotron_h_mlp, keep_nothing, block_nemotron_mlp },
+    [HYBRID_OTHER] = { nemotron_h_mamba, keep_ssd, block_mamba },
+    [HYBRID_ATTENTION] = { nemotron_h_attention, keep_kv, block_attention },
+    [NEMOTRON_MLP] = { nemotron_h_mlp, keep_nothing, block_mlp },
     [NEMOTRON_EXPERTS] = { expert_weights, keep_nothing, block_experts },
 };
 

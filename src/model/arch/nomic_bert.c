@@ -3,6 +3,21 @@
  * files' own, after GPT-2. */
 #include "model/arch/encoder.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const qkv p = project(f, l, x); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+
+    rg_act *a = attention(f, l, &p); /* over all rows of the sequence: [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    norm_into(f, l, x, x, W_ATTN_NORM); /* x = norm(x + o_proj a) */
+
+    rg_act *g = mlp(f, l, x); /* silu(gate_proj x) * up_proj x: [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+    norm_into(f, l, x, x, W_FFN_NORM); /* x = norm(x + down_proj g) */
+}
+
 typedef struct settings {
     encoder_settings base; /* first */
     bool fc1_bias, fc2_bias;
@@ -117,7 +132,7 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_post_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_nomic_bert = {
     .hf_type = "nomic_bert", .gguf_name = "nomic-bert", .hf_prefix = "encoder.layers.",

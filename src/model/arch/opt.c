@@ -4,7 +4,34 @@
  * narrower than its layers, with a product on the way in and on the way out. */
 #include "model/arch/parts.h"
 
-enum { POSITION_0 = 2 }; /* its row in the table */
+enum { NORM_FIRST, NORM_LAST }; /* kinds of layer */
+enum { POSITION_0 = 2 };         /* its row in the table */
+
+static void block_norm_first(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h);  /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+    rg_act *a = attention(f, l, &p); /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* relu(up_proj h): [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
+/* The norm of each half behind it, after it was added. */
+static void block_norm_last(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const qkv p = project(f, l, x);
+
+    rg_act *a = attention(f, l, &p);
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    norm_into(f, l, x, x, W_ATTN_NORM); /* x = norm(x + o_proj a) */
+
+    rg_act *g = mlp(f, l, x); /* relu(up_proj x): [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+    norm_into(f, l, x, x, W_FFN_NORM); /* x = norm(x + down_proj g) */
+}
 
 typedef struct settings {
     int embed_dim; /* 0: as wide as the layers */
@@ -43,7 +70,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (s->embed_dim == c->dim)
         s->embed_dim = 0;
     for (int i = 0; i < c->n_layers; i++)
-        c->layer[i].rope = -1;
+        c->layer[i].rope = -1, c->layer[i].kind = s->norm_first ? NORM_FIRST : NORM_LAST;
     return finish_heads(c, err) && finish_act(c, ckpt, "activation_function", RG_RELU, err);
 }
 
@@ -115,7 +142,7 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
 static void norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x)
 {
     if (own(l->c)->norm_first && !own(l->c)->no_final_norm)
-        part_norm(f, l, y, x, W_FINAL_NORM, W_FINAL_NORM_BIAS);
+        norm_into(f, l, y, x, W_FINAL_NORM);
 }
 
 static void head(rg_fwd *f, const rg_layer *l, rg_act *logits, const rg_act *h)
@@ -129,15 +156,10 @@ static void head(rg_fwd *f, const rg_layer *l, rg_act *logits, const rg_act *h)
     rg_linear(f, logits, h, l->w[W_LM_HEAD], NULL);
 }
 
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    if (own(l->c)->norm_first)
-        block_pre_norm(f, l, x);
-    else
-        block_post_norm(f, l, x);
-}
-
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
+static const rg_layer_kind kinds[] = {
+    [NORM_FIRST] = { layer_weights, keep_kv, block_norm_first },
+    [NORM_LAST] = { layer_weights, keep_kv, block_norm_last },
+};
 
 const rg_arch rg_arch_opt = {
     .hf_name = "OPTForCausalLM", .hf_type = "opt", .hf_prefix = "model.decoder.layers.",

@@ -2,6 +2,19 @@
  * by SparseMixer.  GGUF has no name for that routing. */
 #include "model/arch/parts.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    experts(f, l, x, h); /* two, chosen one after the other */
+}
+
 typedef struct settings {
     bool head_bias;
     int original_max_seq_len; /* of a rope with factors for longer sequences */
@@ -58,7 +71,7 @@ static const rg_weight_spec layer_weights[] = {
     WEIGHTS_EXPERTS("block_sparse_moe", "w1", "w3", "w2"), { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_phimoe = {
     .hf_name = "PhimoeForCausalLM", .hf_type = "phimoe", .hf_prefix = "model.layers.",

@@ -1,6 +1,21 @@
 /* qwen3.c -- Qwen3 dense (2025): the Llama block with RMSNorm on every head of q and k. */
 #include "model/arch/qwen.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    norm_heads(f, l, &p); /* RMSNorm of each head of q and of k */
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* silu(gate_proj h) * up_proj h: [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 static const rg_key keys[] = {
     KEYS_GQA(32768, 32, 32, 128), KEY_FFN(22016), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
 };
@@ -19,7 +34,7 @@ static const rg_weight_spec layer_weights[] = {
     WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_QK_NORM(HEAD_DIM, HEAD_DIM), WEIGHTS_MLP, { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_qwen3 = {
     .hf_name = "Qwen3ForCausalLM", .hf_type = "qwen3", .gguf_name = "qwen3", .hf_prefix = "model.layers.",

@@ -3,6 +3,31 @@
 #include "model/arch/gated_delta.h"
 #include "model/arch/mtp.h"
 
+static void block_delta(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *y = gated_delta(f, l, h);                /* [rows, value heads * v_dim] */
+    rg_linear_add(f, x, y, l->w[W_DELTA_OUT], NULL); /* x += out_proj y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    experts(f, l, x, h);
+}
+
+static void block_attention(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    norm_heads(f, l, &p);
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p), *gate = linear(f, "gate", h, l->w[W_ATTN_GATE], l->w[W_ATTN_GATE_BIAS]);
+    rg_act_mul(f, a, gate, a, RG_SIGMOID);                  /* a *= sigmoid(gate h): [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    experts(f, l, x, h);
+}
+
 static const rg_key keys[] = { KEYS_GATED_DELTA(16, 2, 32768), KEYS_GATED_DELTA_EXPERTS(256, 8) };
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
@@ -27,8 +52,8 @@ static const rg_weight_spec attention_weights[] = {
 };
 
 static const rg_layer_kind kinds[] = {
-    [HYBRID_OTHER + HYBRID_EXPERTS] = { delta_weights, keep_gated_delta, block_gated_delta },
-    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_weights, keep_kv, block_gated_attention },
+    [HYBRID_OTHER + HYBRID_EXPERTS] = { delta_weights, keep_gated_delta, block_delta },
+    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_weights, keep_kv, block_attention },
 };
 
 static const rg_weight_spec mtp_weights[] = { WEIGHTS_QWEN_MTP, { 0 } };

@@ -2,6 +2,20 @@
  * or on some; experts are chosen by a softmax over all, whose chosen part may be made to sum to one. */
 #include "model/arch/qwen.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    norm_heads(f, l, &p); /* RMSNorm of each head of q and of k */
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    mlp_or_experts(f, l, x, h);
+}
+
 enum { DENSE, EXPERTS }; /* kinds of layer */
 
 static const rg_key keys[] = {
@@ -57,8 +71,8 @@ static const rg_weight_spec expert_weights[] = {
 };
 
 static const rg_layer_kind kinds[] = {
-    [DENSE] = { dense_weights, keep_kv, block_pre_norm },
-    [EXPERTS] = { expert_weights, keep_kv, block_pre_norm },
+    [DENSE] = { dense_weights, keep_kv, block },
+    [EXPERTS] = { expert_weights, keep_kv, block },
 };
 
 const rg_arch rg_arch_qwen3moe = {

@@ -22,6 +22,51 @@ static const settings *own(const rg_config *c)
     return RG_OWN(c, settings);
 }
 
+static rg_act *recurrence(rg_fwd *f, const rg_layer *l, const rg_act *h);
+
+static void block_recurrent(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    rg_act *y = recurrence(f, l, h);                            /* [rows, lru_width] */
+    rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]); /* x += linear_out y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj mlp */
+}
+
+static void block_attention(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj mlp */
+}
+
+/* gelu(linear_y h) * RG-LRU(conv(linear_x h)); gates of the recurrence are products by block, one for each head. */
+static rg_act *recurrence(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    const int width = own(l->c)->width, head = width / l->c->n_heads;
+    rg_act *in = rg_act_new(f, "linear_x", width), *gate = rg_act_new(f, "linear_y", width);
+    rg_act *u = rg_act_new(f, "conv", width), *y = rg_act_new(f, "lru", width);
+    rg_act *r = rg_act_new(f, "recurrent_gate", width), *i = rg_act_new(f, "input_gate", width);
+
+    rg_linear3(f, (rg_act *const[]){ in, gate, NULL }, h,
+               (const rg_weight *const[]){ l->w[W_X_PROJ], l->w[W_Y_PROJ], NULL },
+               (const rg_weight *const[]){ l->w[W_X_BIAS], l->w[W_Y_BIAS], NULL });
+    rg_conv(f, u, in, l->w[W_TAPS], l->w[W_TAPS_BIAS], &l->buffer[TAIL], RG_IDENTITY);
+    rg_linear_heads(f, r, u, l->w[W_R_GATE], head);
+    rg_linear_heads(f, i, u, l->w[W_I_GATE], head);
+    rg_lru(f, y, u, r, i, l->w[W_RATE], (const rg_weight *const[]){ l->w[W_R_BIAS], l->w[W_I_BIAS] },
+           &l->buffer[STATE]);
+    rg_act_mul(f, y, gate, y, l->c->act);
+    return y;
+}
+
 static SIZE(LRU_DIM, own(c)->width)
 static SIZE(LRU_BLOCK, own(c)->width / c->n_heads)
 static SIZE(N_TAPS, own(c)->n_taps)
@@ -174,32 +219,9 @@ static void keep_recurrent(const rg_config *c, int layer, rg_keep *out)
                                   [STATE] = rg_lru_state("lru", own(c)->width) } };
 }
 
-static void block_recurrent(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const rg_config *c = l->c;
-    const int width = own(c)->width, block = width / c->n_heads;
-    rg_act *h = rg_act_new(f, "norm", c->dim), *in = rg_act_new(f, "linear_x", width);
-    rg_act *gate = rg_act_new(f, "linear_y", width), *u = rg_act_new(f, "conv", width);
-    rg_act *r = rg_act_new(f, "recurrent_gate", width), *i = rg_act_new(f, "input_gate", width);
-    rg_act *y = rg_act_new(f, "lru", width);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
-    rg_linear3(f, (rg_act *const[]){ in, gate, NULL }, h,
-               (const rg_weight *const[]){ l->w[W_X_PROJ], l->w[W_Y_PROJ], NULL },
-               (const rg_weight *const[]){ l->w[W_X_BIAS], l->w[W_Y_BIAS], NULL });
-    rg_conv(f, u, in, l->w[W_TAPS], l->w[W_TAPS_BIAS], &l->buffer[TAIL], RG_IDENTITY);
-    rg_linear_heads(f, r, u, l->w[W_R_GATE], block);
-    rg_linear_heads(f, i, u, l->w[W_I_GATE], block);
-    rg_lru(f, y, u, r, i, l->w[W_RATE], (const rg_weight *const[]){ l->w[W_R_BIAS], l->w[W_I_BIAS] },
-           &l->buffer[STATE]);
-    rg_act_mul(f, y, gate, y, c->act);
-    rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
-    part_second_half(f, l, x);
-}
-
 static const rg_layer_kind kinds[] = {
     [HYBRID_OTHER] = { recurrent_weights, keep_recurrent, block_recurrent },
-    [HYBRID_ATTENTION] = { attention_weights, keep_kv, block_pre_norm },
+    [HYBRID_ATTENTION] = { attention_weights, keep_kv, block_attention },
 };
 
 const rg_arch rg_arch_recurrentgemma = {

@@ -6,6 +6,21 @@
 
 enum { W_DECAY = W_FLA_END };
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q, k [rows, heads * k_dim], v [rows, heads * v_dim] */
+
+    rg_rotate(f, p.q, l->rope, RG_OWN(l->c, fla_settings)->k_dim, 0);
+    rg_rotate(f, p.k, l->rope, RG_OWN(l->c, fla_settings)->k_dim, 0);
+    rg_act *y = fla_attention(f, l, &p, NULL, l->w[W_DECAY]); /* S = decay S + k v^T, y = q S */
+    fla_norm_and_gate(f, l, y, h);                            /* y = norm(y) * silu(g_proj h) */
+    rg_linear_add(f, x, y, l->w[W_O_PROJ], NULL);             /* x += o_proj y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_linear_add(f, x, mlp(f, l, h), l->w[W_DOWN_PROJ], NULL); /* x += down_proj mlp */
+}
+
 static const rg_key keys[] = { KEYS_FLA(8, 1, 2, 2) };
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
@@ -38,11 +53,6 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
 {
     (void)layer;
     keep_fla(c, out, false);
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    block_fla(f, l, x, NULL, l->w[W_DECAY]);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };

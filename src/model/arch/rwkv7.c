@@ -31,6 +31,28 @@ static const rwkv_settings *own(const rg_config *c)
     return RG_OWN(c, rwkv_settings);
 }
 
+enum { ATTN_TAIL, FFN_TAIL, STATE, BUFFERS };
+
+static rg_act *recurrence(rg_fwd *f, const rg_layer *l, const rg_act *mixed);
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    if (l->w[W_PRE_NORM]) /* of the first layer */
+        norm_into(f, l, x, x, W_PRE_NORM);
+    rg_act *h = normed(f, l, x, W_ATTN_NORM), *mixed = rg_act_new(f, "mixed", MIXES * l->c->dim);
+    /* with the row before: [rows, 6 dim] */
+    rg_conv(f, mixed, h, l->w[W_MIX], NULL, &l->buffer[ATTN_TAIL], RG_IDENTITY);
+    rg_act *y = recurrence(f, l, mixed);          /* [rows, heads * v_dim] */
+    rg_linear_add(f, x, y, l->w[W_O_PROJ], NULL); /* x += o_proj y */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *in = rg_act_new(f, "ffn_in", l->c->dim);
+    rg_conv(f, in, h, l->w[W_FFN_MIX], NULL, &l->buffer[FFN_TAIL], RG_IDENTITY);
+    rg_act *u = linear(f, "ffn", in, l->w[W_UP_PROJ], NULL);
+    rg_activate(f, u, u, RG_RELU2);                  /* relu(key in)^2: [rows, ffn_dim] */
+    rg_linear_add(f, x, u, l->w[W_DOWN_PROJ], NULL); /* x += value u */
+}
+
 static SIZE(MIXED, MIXES * (int64_t)c->dim)
 static SIZE(TWO, TAPS)
 static SIZE(SIX, MIXES)
@@ -246,9 +268,7 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-/* ---- block ------------------------------------------------------------------------------------------------------- */
-
-enum { ATTN_TAIL, FFN_TAIL, STATE, BUFFERS };
+/* ---- state, and the recurrence ----------------------------------------------------------------------------------- */
 
 static void keep(const rg_config *c, int layer, rg_keep *out)
 {
@@ -320,7 +340,7 @@ static void make_keys(rg_fwd *f, const rg_layer *l, rg_act *k, rg_act *z, rg_act
     out[1] = kk;
 }
 
-/* The act before o_proj, of the mixed inputs. */
+/* Before o_proj, of the mixed inputs. */
 static rg_act *recurrence(rg_fwd *f, const rg_layer *l, const rg_act *mixed)
 {
     static const char *const names[MIXES] = { "x_r", "x_w", "x_k", "x_v", "x_a", "x_g" };
@@ -358,26 +378,6 @@ static rg_act *recurrence(rg_fwd *f, const rg_layer *l, const rg_act *mixed)
                             RG_SIGMOID);
     rg_mul_by(f, y, gate);
     return y;
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const rg_config *c = l->c;
-    rg_act *h = rg_act_new(f, "attn_norm", c->dim), *mixed = rg_act_new(f, "mixed", MIXES * c->dim);
-    rg_act *g = rg_act_new(f, "ffn_norm", c->dim), *in = rg_act_new(f, "ffn_in", c->dim);
-    rg_act *u = rg_act_new(f, "ffn", c->ffn_dim);
-
-    if (l->w[W_PRE_NORM])
-        part_norm(f, l, x, x, W_PRE_NORM, W_PRE_NORM_BIAS);
-    part_norm(f, l, h, x, W_ATTN_NORM, W_ATTN_NORM_BIAS);
-    rg_conv(f, mixed, h, l->w[W_MIX], NULL, &l->buffer[ATTN_TAIL], RG_IDENTITY);
-    rg_linear_add(f, x, recurrence(f, l, mixed), l->w[W_O_PROJ], NULL);
-
-    part_norm(f, l, g, x, W_FFN_NORM, W_FFN_NORM_BIAS);
-    rg_conv(f, in, g, l->w[W_FFN_MIX], NULL, &l->buffer[FFN_TAIL], RG_IDENTITY);
-    rg_linear(f, u, in, l->w[W_UP_PROJ], NULL);
-    rg_activate(f, u, u, RG_RELU2);
-    rg_linear_add(f, x, u, l->w[W_DOWN_PROJ], NULL);
 }
 
 /* A place for v of the first layer, which the others read. */

@@ -13,6 +13,24 @@ static const s4_settings *own(const rg_config *c)
     return RG_OWN(c, s4_settings);
 }
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const int dim = l->c->dim;
+    const bool prenorm = own(l->c)->prenorm;
+    rg_act *z = prenorm ? rg_act_new(f, "norm", dim) : x, *y = rg_act_new(f, "state_space", dim);
+
+    if (prenorm)
+        rg_layernorm(f, z, x, l->w[W_S4_NORM], l->w[W_S4_NORM_BIAS], l->c->norm_eps);
+    rg_state_space(f, y, z, l->w[W_S4_MODES], l->w[W_S4_D], &l->buffer[0]); /* each channel by itself: [rows, dim] */
+    rg_activate(f, y, y, RG_GELU);
+    rg_act *glu = linear(f, "glu", y, l->w[W_S4_GLU], l->w[W_S4_GLU_BIAS]); /* [rows, 2 dim] */
+    rg_act *half = rg_act_view(f, "glu_value", glu, 0, dim);
+    rg_act_mul(f, half, rg_act_view(f, "glu_gate", glu, dim, dim), half, RG_SIGMOID);
+    rg_add_to(f, x, half); /* x += value * sigmoid(gate) */
+    if (!prenorm)
+        rg_layernorm(f, x, x, l->w[W_S4_NORM], l->w[W_S4_NORM_BIAS], l->c->norm_eps);
+}
+
 static SIZE(D_STATE_HALF, own(c)->d_state / 2)
 static SIZE(N_SSM, own(c)->n_ssm)
 static SIZE(SSM_STATE_2, (int64_t)own(c)->n_ssm * own(c)->d_state)
@@ -134,25 +152,6 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
     (void)layer;
     *out = (rg_keep){ .n_buffers = 1, .shared_with = -1,
                       .buffer = { rg_state_space_state("modes", c->dim, own(c)->d_state / 2) } };
-}
-
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const rg_config *c = l->c;
-    const int dim = c->dim;
-    const bool prenorm = own(c)->prenorm;
-    rg_act *z = prenorm ? rg_act_new(f, "norm", dim) : x, *y = rg_act_new(f, "state_space", dim);
-    rg_act *glu = rg_act_new(f, "glu", 2 * dim), *half = rg_act_view(f, "glu_value", glu, 0, dim);
-
-    if (prenorm)
-        rg_layernorm(f, z, x, l->w[W_S4_NORM], l->w[W_S4_NORM_BIAS], c->norm_eps);
-    rg_state_space(f, y, z, l->w[W_S4_MODES], l->w[W_S4_D], &l->buffer[0]);
-    rg_activate(f, y, y, RG_GELU);
-    rg_linear(f, glu, y, l->w[W_S4_GLU], l->w[W_S4_GLU_BIAS]);
-    rg_act_mul(f, half, rg_act_view(f, "glu_gate", glu, dim, dim), half, RG_SIGMOID);
-    rg_add_to(f, x, half);
-    if (!prenorm)
-        rg_layernorm(f, x, x, l->w[W_S4_NORM], l->w[W_S4_NORM_BIAS], c->norm_eps);
 }
 
 /* There is none. */

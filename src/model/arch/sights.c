@@ -169,7 +169,7 @@ static bool share_patterns(const entry *e, rg_error *err)
 }
 
 /* StreamingLLM: the cache holds the first keys and a window, and positions count its places. */
-static bool read_cache(const entry *e, rg_layer_config *l, rg_error *err)
+static bool read_cache(const entry *e, cache_places *places, rg_error *err)
 {
     static const char *const choices[] = { "absolute", "cache", NULL };
     const rg_pattern *p = &e->out->patterns[0];
@@ -189,8 +189,7 @@ static bool read_cache(const entry *e, rg_layer_config *l, rg_error *err)
         return rg_fail(err, RG_E_UNSUPPORTED,
                        "%s: %s is 'cache', which is supported of one 'first' and one 'window' for all heads alone",
                        rg_checkpoint_path(e->ckpt), key);
-    l->cache_first = a->size;
-    l->cache_last = a->size + b->size - 1;
+    *places = (cache_places){ a->size, a->size + b->size - 1 };
     return true;
 }
 
@@ -220,7 +219,7 @@ static bool read_entry(rg_config *c, const rg_checkpoint *ckpt, const char *name
         if (!read_term(&e, k, err))
             return false;
     c->layer[i].pattern = c->n_patterns++;
-    return share_patterns(&e, err) && read_cache(&e, &c->layer[i], err);
+    return share_patterns(&e, err) && read_cache(&e, RG_LAYER_OWN_EDIT(c, i, cache_places), err);
 }
 
 static bool read_window(rg_config *c, const rg_checkpoint *ckpt, int i, rg_error *err)
@@ -236,7 +235,7 @@ static bool read_window(rg_config *c, const rg_checkpoint *ckpt, int i, rg_error
     return true;
 }
 
-bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, int in_cache, rg_error *err)
 {
     const rg_string *types;
     size_t n = 0;
@@ -260,16 +259,30 @@ bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         if (same < i) {
             c->layer[i].window = c->layer[same].window;
             c->layer[i].pattern = c->layer[same].pattern;
-            c->layer[i].cache_first = c->layer[same].cache_first;
-            c->layer[i].cache_last = c->layer[same].cache_last;
+            *RG_LAYER_OWN_EDIT(c, i, cache_places) = *RG_LAYER_OWN(c, same, cache_places);
         } else if (!strcmp(name, "sliding_attention")) {
             if (!read_window(c, ckpt, i, err))
                 return false;
         } else if (strcmp(name, "full_attention") && !read_entry(c, ckpt, name, i, err)) {
             return false;
         }
+        c->layer[i].kind = RG_LAYER_OWN(c, i, cache_places)->first ? in_cache : c->layer[i].kind;
     }
     return true;
+}
+
+rg_act *attention_in_cache(rg_fwd *f, const rg_layer *l, const qkv *p)
+{
+    const cache_places *places = RG_LAYER_OWN(l->c, l->index, cache_places);
+    rg_attend_params params = attend_params(l);
+    rg_act *q = rg_act_new(f, "first_q", p->q->cols);
+
+    rg_activate(f, q, p->q, RG_IDENTITY);
+    rg_rotate_until(f, q, l->rope, l->c->head_dim, 0, places->last);
+    rotate(f, l, p);
+    params.first_q = q;
+    params.n_first = places->first;
+    return attention_by(f, l, p, &params);
 }
 
 /* ---- shared K/V -------------------------------------------------------------------------------------------------- */

@@ -21,9 +21,18 @@
 
 #include "model/arch/parts.h"
 
+/* A layer's own settings: its positions are places in a cache of the first keys and the newest.  To keys before place
+ * `first` no row is further away than one at place `last`.  first 0: positions are places in the text. */
+typedef struct cache_places {
+    int first, last;
+} cache_places;
+
 /* "layer_types": "full_attention", "sliding_attention" (of "sliding_window" keys), or the name of an entry of
- * "attention_patterns".  Without it every layer sees all. */
-bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
+ * "attention_patterns".  Without it every layer sees all.  in_cache: the kind of layers whose positions are places in a
+ * cache. */
+bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, int in_cache, rg_error *err);
+/* Of such a layer: q and k rotated by their places, and attention. */
+rg_act *attention_in_cache(rg_fwd *f, const rg_layer *l, const qkv *p);
 
 /* c->layer[].kv_layer: by "kv_source_layers", a list of layers; or, with "use_cla", the first of every
  * "cla_share_factor" layers has K/V that the others of them read. */

@@ -4,6 +4,20 @@
 
 #include "model/arch/parts.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rotate(f, l, &p);
+    rg_act *a = attention(f, l, &p);                        /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* silu(gate_proj h) * up_proj h: [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 enum { GGUF_PERIOD = 4 }; /* of the layers without a rope: GGUF has no key for it */
 
 static const rg_key keys[] = {
@@ -71,7 +85,7 @@ static const rg_weight_spec layer_weights[] = {
     WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), WEIGHTS_MLP, WEIGHTS_MLP_BIASES, { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_smollm3 = {
     .hf_name = "SmolLM3ForCausalLM", .hf_type = "smollm3", .gguf_name = "smollm3", .hf_prefix = "model.layers.",

@@ -197,7 +197,7 @@ static void gate_and_norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act 
         rg_act_mul(f, y, z, y, RG_SILU);
 }
 
-rg_act *part_ssd(rg_fwd *f, const rg_layer *l, const rg_act *h)
+rg_act *mamba2(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
     const ssd_settings *o = own(l->c);
     const int inner = (int)inner_of(o), groups = (int)groups_of(o), channels = inner + 2 * groups;
@@ -222,12 +222,4 @@ rg_act *part_ssd(rg_fwd *f, const rg_layer *l, const rg_act *h)
                         &l->buffer[SSD_STATE]);
     gate_and_norm(f, l, y, part[SSD_Z]);
     return y;
-}
-
-void half_ssd(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *h = rg_act_new(f, "norm", l->c->dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    part_add(f, l, x, part_ssd(f, l, h), l->w[W_SSD_OUT], l->w[W_SSD_OUT_BIAS]);
 }

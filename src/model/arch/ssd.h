@@ -80,9 +80,7 @@ bool put_gguf_ssd(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 /* What it keeps, in this order: the last inputs of the convolution, and the states. */
 enum { SSD_TAIL, SSD_STATE, SSD_BUFFERS };
 void keep_ssd(const rg_config *c, int layer, rg_keep *out);
-/* The act before out_proj, of the normed input h. */
-rg_act *part_ssd(rg_fwd *f, const rg_layer *l, const rg_act *h);
-/* x += residual_scale * the mixer of the norm of x. */
-void half_ssd(rg_fwd *f, const rg_layer *l, rg_act *x);
+/* Before out_proj, [rows, n_heads * head_dim], of the normed input h. */
+rg_act *mamba2(rg_fwd *f, const rg_layer *l, const rg_act *h);
 
 #endif

@@ -1,6 +1,18 @@
 /* starcoder.c -- StarCoder (GPTBigCode, 2023): GPT-2 with one K/V head for all query heads, or one for each. */
 #include "model/arch/gpt2.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    rg_act *h = normed(f, l, x, W_ATTN_NORM);
+    const qkv p = project(f, l, h);  /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+    rg_act *a = attention(f, l, &p); /* [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]); /* x += o_proj a */
+
+    h = normed(f, l, x, W_FFN_NORM);
+    rg_act *g = mlp(f, l, h);                                     /* gelu(up_proj h): [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]); /* x += down_proj g */
+}
+
 static const rg_key keys[] = {
     KEYS_GPT2,
     { offsetof(rg_config, n_kv_heads), KEY_INT, NULL, "attention.head_count_kv", 0 },
@@ -29,7 +41,7 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_starcoder = {
     .hf_name = "GPTBigCodeForCausalLM", .hf_type = "gpt_bigcode", .gguf_name = "starcoder",

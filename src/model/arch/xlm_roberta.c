@@ -2,6 +2,19 @@
  * that fills up batches, with one token type, and with a head of its own names. */
 #include "model/arch/bert.h"
 
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
+{
+    const qkv p = project(f, l, x); /* q [rows, n_heads * head_dim]; k and v [rows, n_kv_heads * head_dim] */
+
+    rg_act *a = attention(f, l, &p); /* over all rows of the sequence: [rows, n_heads * head_dim] */
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    norm_into(f, l, x, x, W_ATTN_NORM); /* x = norm(x + o_proj a) */
+
+    rg_act *g = mlp(f, l, x); /* gelu(up_proj x): [rows, ffn_dim] */
+    rg_linear_add(f, x, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+    norm_into(f, l, x, x, W_FFN_NORM); /* x = norm(x + down_proj g) */
+}
+
 static const rg_key keys[] = {
     KEYS_BERT(514, 1),
     { RG_OWN_AT(bert_settings, pad_id), KEY_INT, "pad_token_id", NULL, 1 },
@@ -31,13 +44,15 @@ static const rg_weight_spec weights[] = {
     WEIGHTS_BERT_HEAD("classifier.dense", "classifier.out_proj"), { 0 },
 };
 
+static const rg_layer_kind kinds[] = { { bert_layer_weights, keep_kv, block } };
+
 static const char *const ignored[] = { "embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias", NULL };
 
 const rg_arch rg_arch_xlm_roberta = {
     .hf_type = "xlm-roberta", .hf_type_too = { "roberta", "camembert" }, .gguf_name = "bert", .claims = claims,
     .hf_prefix = "roberta.encoder.layer.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(bert_settings), .finish = finish,
-    .harmless = bert_harmless, .ignored = ignored, .weights = weights, .kinds = bert_kinds, .n_kinds = 1,
+    .harmless = bert_harmless, .ignored = ignored, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
     .embed = embed_encoder, .norm = norm_nothing, .score = score_tanh, .is_encoder = true,
     .put_gguf = put_gguf_encoder,
 };
