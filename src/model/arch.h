@@ -43,6 +43,14 @@ rg_size ROW_0, ROW_1, ROW_OF_K, ROW_OF_V;
         return formula;                                                                                                \
     }
 
+/* A condition of weights: WHEN(when_gated, RG_OWN(c, settings)->gated). */
+#define WHEN(name, condition)                                                                                          \
+    bool name(const rg_config *c, int layer)                                                                           \
+    {                                                                                                                  \
+        (void)c, (void)layer;                                                                                          \
+        return condition;                                                                                              \
+    }
+
 enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS };
 
 /* Makes a weight from a whole source tensor in f32, where the checkpoint stores it otherwise than the seam needs it:
@@ -151,6 +159,10 @@ struct rg_arch {
     const char *const *ignored;  /* ends of names of tensors that are not needed; NULL-ended; may be NULL */
     const char *const *harmless; /* config.json keys that say nothing about inference; NULL-ended; may be NULL */
 };
+
+#define RG_KEYS(table)  .keys = table, .n_keys = RG_LEN(table)
+#define RG_KINDS(table) .kinds = table, .n_kinds = RG_LEN(table)
+#define RG_KIND(weights, keep, block) .kinds = &(const rg_layer_kind){ weights, keep, block }, .n_kinds = 1
 
 const rg_arch *rg_arch_find(const rg_checkpoint *ckpt, rg_error *err);
 /* True if config.json's class is named as one whose rows see what comes after them (LlamaBidirectionalModel). */

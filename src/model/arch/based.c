@@ -20,10 +20,7 @@ typedef struct settings {
 
 enum { W_CONV_IN = W_OWN, W_CONV_IN_BIAS, W_TAPS, W_CONV_OUT, W_CONV_OUT_BIAS };
 
-static const settings *own(const rg_config *c)
-{
-    return RG_OWN(c, settings);
-}
+#define own(c) RG_OWN(c, settings)
 
 static rg_act *gated_conv(rg_fwd *f, const rg_layer *l, const rg_act *h);
 static rg_act *taylor_attention(rg_fwd *f, const rg_layer *l, const qkv *p);
@@ -299,11 +296,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-static bool when_conv_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->conv_bias;
-}
+static WHEN(when_conv_bias, own(c)->conv_bias)
 
 static const rg_weight_spec weights[] = {
     { W_EMBED_TOKENS, "transformer.embeddings.word_embeddings", NULL, { VOCAB, DIM }, SPLIT_ROWS,
@@ -376,7 +369,7 @@ static const rg_layer_kind kinds[N_KINDS] = {
 };
 
 const rg_arch rg_arch_based = {
-    .hf_name = "GPTLMHeadModel", .hf_type = "based", .hf_prefix = "transformer.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
-    .ignored = ignored, .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = N_KINDS,
+    .hf_name = "GPTLMHeadModel", .hf_type = "based", .hf_prefix = "transformer.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(settings), .finish = finish, .ignored = ignored, .harmless = harmless, .weights = weights,
+    .kinds = kinds, .n_kinds = N_KINDS,
 };

@@ -74,15 +74,12 @@ const rg_weight_spec bert_layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { bert_layer_weights, keep_kv, block } };
-
 /* A buffer of older directories, and the head's first product where there is no second. */
 static const char *const ignored[] = { "embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias", NULL };
 
 const rg_arch rg_arch_bert = {
-    .hf_type = "bert", .gguf_name = "bert", .claims = claims, .hf_prefix = "bert.encoder.layer.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(bert_settings), .finish = finish_bert,
-    .harmless = bert_harmless, .ignored = ignored, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
-    .embed = embed_encoder, .norm = norm_nothing, .score = score_tanh, .is_encoder = true,
-    .put_gguf = put_gguf_encoder,
+    .hf_type = "bert", .gguf_name = "bert", .claims = claims, .hf_prefix = "bert.encoder.layer.", RG_KEYS(keys),
+    .own_bytes = sizeof(bert_settings), .finish = finish_bert, .harmless = bert_harmless, .ignored = ignored,
+    .weights = weights, RG_KIND(bert_layer_weights, keep_kv, block), .embed = embed_encoder, .norm = norm_nothing,
+    .score = score_tanh, .is_encoder = true, .put_gguf = put_gguf_encoder,
 };

@@ -66,16 +66,12 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return put_gguf_decoder(c, w, err) && put_gguf_no_scaling(c, w, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } }, WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_MLP, { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_cohere2 = {
     .hf_name = "Cohere2ForCausalLM", .hf_type = "cohere2", .gguf_name = "cohere2", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .finish = finish, .harmless = harmless, .weights = decoder_weights,
+    RG_KIND(layer_weights, keep_kv, block), .put_gguf = put_gguf,
 };

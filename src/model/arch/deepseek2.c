@@ -15,8 +15,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 }
 
 static const rg_key keys[] = {
-    KEYS_MLA(2048, 32, 512, 64),
-    KEY_FFN(11008), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
+    KEYS_MLA(2048, 32, 512, 64), KEY_FFN(11008), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
     { offsetof(rg_config, n_dense_layers), KEY_INT, "first_k_dense_replace", "leading_dense_block_count", 0 },
     { offsetof(rg_config, moe_ffn_dim), KEY_INT, "moe_intermediate_size", "expert_feed_forward_length", 1407 },
@@ -100,16 +99,11 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return put_gguf_mla(c, w, err) && put_gguf_int(c, w, "expert_gating_func", 1, err) && put_gguf_rope(c, w, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 static const rg_weight_spec dense_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_MLP, { 0 } };
 
 static const rg_weight_spec expert_weights[] = {
-    WEIGHTS_PRE_NORMS,
-    WEIGHTS_MLA,
-    WEIGHTS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
-    WEIGHTS_SHARED("mlp.shared_experts"),
-    { 0 },
+    WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
+    WEIGHTS_SHARED("mlp.shared_experts"), { 0 },
 };
 
 static const rg_layer_kind kinds[] = {
@@ -119,7 +113,6 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_deepseek2 = {
     .hf_name = "DeepseekV2ForCausalLM", .hf_type = "deepseek_v2", .gguf_name = "deepseek2",
-    .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(mla_settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .hf_prefix = "model.layers.", RG_KEYS(keys), .own_bytes = sizeof(mla_settings), .finish = finish,
+    .harmless = harmless, .weights = decoder_weights, RG_KINDS(kinds), .put_gguf = put_gguf,
 };

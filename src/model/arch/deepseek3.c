@@ -21,10 +21,8 @@ typedef struct settings {
 enum { DENSE, EXPERTS }; /* kinds of layer */
 
 static const rg_key keys[] = {
-    KEYS_MLA(4096, 128, 512, 64),
-    KEY_FFN(18432), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
-    KEYS_EXPERTS("n_routed_experts", 256, 8, 2048),
-    KEYS_NOAUX(1, 8, 4, 2.5),
+    KEYS_MLA(4096, 128, 512, 64), KEY_FFN(18432), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
+    KEYS_EXPERTS("n_routed_experts", 256, 8, 2048), KEYS_NOAUX(1, 8, 4, 2.5),
     { offsetof(rg_config, n_dense_layers), KEY_INT, "first_k_dense_replace", "leading_dense_block_count", 3 },
     { RG_OWN_AT(settings, interleaved), KEY_BOOL, "rope_interleave", NULL, 1 },
 };
@@ -74,16 +72,11 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return put_gguf_mla(c, w, err) && put_gguf_gating(c, w, err) && put_gguf_rope(c, w, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 static const rg_weight_spec dense_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_MLP, { 0 } };
 
 static const rg_weight_spec expert_weights[] = {
-    WEIGHTS_PRE_NORMS,
-    WEIGHTS_MLA,
-    WEIGHTS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
-    WEIGHT_CHOICE_BIAS("mlp.gate.e_score_correction_bias"),
-    WEIGHTS_SHARED("mlp.shared_experts"),
-    { 0 },
+    WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
+    WEIGHT_CHOICE_BIAS("mlp.gate.e_score_correction_bias"), WEIGHTS_SHARED("mlp.shared_experts"), { 0 },
 };
 
 static const rg_layer_kind kinds[] = {
@@ -100,13 +93,12 @@ static bool finish_mtp(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 }
 
 static const rg_arch mtp = {
-    .hf_name = "DeepSeekMTPModel", .gguf_name = "deepseek2", MTP_NEXTN, .finish = finish_mtp,
-    .weights = mtp_weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .hf_name = "DeepSeekMTPModel", .gguf_name = "deepseek2", MTP_NEXTN, .finish = finish_mtp, .weights = mtp_weights,
+    RG_KINDS(kinds),
 };
 
 const rg_arch rg_arch_deepseek3 = {
     .hf_name = "DeepseekV3ForCausalLM", .hf_type = "deepseek_v3", .gguf_name = "deepseek2", .claims = claims,
-    .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf, .mtp = &mtp,
+    .hf_prefix = "model.layers.", RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
+    .weights = decoder_weights, RG_KINDS(kinds), .put_gguf = put_gguf, .mtp = &mtp,
 };

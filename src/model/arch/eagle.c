@@ -51,9 +51,7 @@ static const rg_weight_spec weights[] = {
 static const rg_weight_spec layer_weights[] = {
     WEIGHTS_GQA(GGUF_HALVES),
     { W_FFN_NORM, "post_attention_layernorm", NULL, { DIM } },
-    WEIGHTS_MLP,
-    WEIGHTS_MLP_BIASES,
-    { 0 },
+    WEIGHTS_MLP, WEIGHTS_MLP_BIASES, { 0 },
 };
 
 static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
@@ -67,10 +65,7 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
     rg_linear(f, x, both, l->w[W_FC], l->w[W_FC_BIAS]);
 }
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_network_eagle = {
-    .hf_name = "EAGLE", .claims = claims, .hf_prefix = "layers.", .keys = keys, .n_keys = RG_LEN(keys),
-    .finish = finish, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
-    .embed = embed, .norm = norm_none, .head = part_head,
+    .hf_name = "EAGLE", .claims = claims, .hf_prefix = "layers.", RG_KEYS(keys), .finish = finish, .weights = weights,
+    RG_KIND(layer_weights, keep_kv, block), .embed = embed, .norm = norm_none, .head = part_head,
 };

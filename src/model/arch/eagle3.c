@@ -102,12 +102,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
            require_silu(ckpt, err);
 }
 
-static bool when_norm_before_fc(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, settings)->norm_before_fc;
-}
-
+static WHEN(when_norm_before_fc, RG_OWN(c, settings)->norm_before_fc)
 static SIZE(PLACES_DIM, (int64_t)c->places.n * c->dim)
 static SIZE(TARGET_VOCAB, c->target->vocab_size)
 
@@ -161,10 +156,8 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
     rg_linear(f, x, all, l->w[W_FC], NULL);
 }
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_network_eagle3 = {
-    .hf_name = "EAGLE-3", .claims = claims, .hf_prefix = "", .keys = keys, .n_keys = RG_LEN(keys),
-    .own_bytes = sizeof(settings), .finish = finish, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
-    .target_ids = "d2t", .embed = embed, .norm = norm_none, .head = part_normed_head,
+    .hf_name = "EAGLE-3", .claims = claims, .hf_prefix = "", RG_KEYS(keys), .own_bytes = sizeof(settings),
+    .finish = finish, .weights = weights, RG_KIND(layer_weights, keep_kv, block), .target_ids = "d2t", .embed = embed,
+    .norm = norm_none, .head = part_normed_head,
 };

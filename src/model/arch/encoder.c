@@ -9,17 +9,8 @@ enum { GGUF_TYPE_U32 = 4, MAX_LABELS = 1 << 16 };
 SIZE(N_TYPES, RG_OWN(c, encoder_settings)->n_types)
 SIZE(N_LABELS, c->n_labels)
 
-bool when_types(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, encoder_settings)->n_types > 0;
-}
-
-bool when_labels(const rg_config *c, int layer)
-{
-    (void)layer;
-    return c->n_labels > 0;
-}
+WHEN(when_types, RG_OWN(c, encoder_settings)->n_types > 0)
+WHEN(when_labels, c->n_labels > 0)
 
 /* A classifier's labels: as many as have a name, else two, as the published library has it. */
 static bool read_labels(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)

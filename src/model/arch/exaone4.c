@@ -63,16 +63,12 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return put_gguf_decoder(c, w, err) && (!c->window || put_gguf_windows(c, w, err));
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
-
 static const rg_weight_spec layer_weights[] = {
     WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_QK_NORM(HEAD_DIM, HEAD_DIM), WEIGHTS_MLP, WEIGHTS_POST_NORMS, { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_exaone4 = {
     .hf_name = "Exaone4ForCausalLM", .hf_type = "exaone4", .gguf_name = "exaone4", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .finish = finish, .weights = decoder_weights_and_freqs, RG_KIND(layer_weights, keep_kv, block),
+    .put_gguf = put_gguf,
 };

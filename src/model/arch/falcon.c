@@ -116,8 +116,7 @@ static const rg_layer_kind kinds[] = {
 };
 
 const rg_arch rg_arch_falcon = {
-    .hf_name = "FalconForCausalLM", .hf_type = "falcon", .gguf_name = "falcon",
-    .hf_prefix = "transformer.h.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_decoder,
+    .hf_name = "FalconForCausalLM", .hf_type = "falcon", .gguf_name = "falcon", .hf_prefix = "transformer.h.",
+    RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = weights,
+    RG_KINDS(kinds), .put_gguf = put_gguf_decoder,
 };

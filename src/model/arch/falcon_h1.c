@@ -11,10 +11,7 @@ typedef struct settings {
     float embedding, head, attn_in, attn_out, key, ssd_in, ssd_out, gate, down;
 } settings;
 
-static const settings *own(const rg_config *c)
-{
-    return RG_OWN(c, settings);
-}
+#define own(c) RG_OWN(c, settings)
 
 /* h times a factor. */
 static rg_act *times(rg_fwd *f, rg_act *h, float factor)
@@ -70,8 +67,7 @@ static const rg_key keys[] = {
     { RG_OWN_AT(settings, ssd.norm_before_gate), KEY_BOOL, "mamba_norm_before_gate", NULL, 1 },
     KEY_TIMES(embedding, "embedding_multiplier"), KEY_TIMES(head, "lm_head_multiplier"),
     KEY_TIMES(attn_in, "attention_in_multiplier"), KEY_TIMES(attn_out, "attention_out_multiplier"),
-    KEY_TIMES(key, "key_multiplier"), KEY_TIMES(ssd_in, "ssm_in_multiplier"),
-    KEY_TIMES(ssd_out, "ssm_out_multiplier"),
+    KEY_TIMES(key, "key_multiplier"), KEY_TIMES(ssd_in, "ssm_in_multiplier"), KEY_TIMES(ssd_out, "ssm_out_multiplier"),
 };
 
 static const char *const harmless[] = { SSD_HARMLESS, "mamba_use_mlp", "attn_layer_indices", NULL };
@@ -179,8 +175,7 @@ static const rg_weight_spec weights[] = {
     { W_FINAL_NORM, "model.final_layernorm", "output_norm", { DIM } },
     { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .stored = { VOCAB, DIM }, .to_gguf = times_head,
       .when = when_untied },
-    WEIGHT_ROPE_FREQS,
-    { 0 },
+    WEIGHT_ROPE_FREQS, { 0 },
 };
 
 static const rg_weight_spec layer_weights[] = {
@@ -217,10 +212,8 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
     out->sight = kv.sight;
 }
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
-
 const rg_arch rg_arch_falcon_h1 = {
     .hf_name = "FalconH1ForCausalLM", .hf_type = "falcon_h1", .gguf_name = "falcon-h1", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = weights,
+    RG_KIND(layer_weights, keep, block), .put_gguf = put_gguf,
 };

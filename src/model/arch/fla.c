@@ -3,10 +3,7 @@
 
 #include <math.h>
 
-static const fla_settings *own(const rg_config *c)
-{
-    return RG_OWN(c, fla_settings);
-}
+#define own(c) RG_OWN(c, fla_settings)
 
 SIZE(FLA_Q, (int64_t)c->n_heads * own(c)->k_dim)
 SIZE(FLA_K, (int64_t)c->n_kv_heads * own(c)->k_dim)
@@ -19,22 +16,9 @@ const char *const fla_harmless[] = {
     "norm_first", NULL,
 };
 
-bool when_fla_gate(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->gated;
-}
-
-bool when_fla_fused(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->affine && own(c)->gated && own(c)->fused;
-}
-
-bool when_fla_not_fused(const rg_config *c, int layer)
-{
-    return own(c)->affine && !when_fla_fused(c, layer);
-}
+WHEN(when_fla_gate, own(c)->gated)
+WHEN(when_fla_fused, own(c)->affine && own(c)->gated && own(c)->fused)
+WHEN(when_fla_not_fused, own(c)->affine && !when_fla_fused(c, layer))
 
 /* Columns of a head: a part of the width, in equal heads. */
 static bool head_columns(const rg_config *c, const char *key, double expand, int *out, rg_error *err)

@@ -5,10 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const gated_delta_settings *own(const rg_config *c)
-{
-    return RG_OWN(c, gated_delta_settings);
-}
+#define own(c) RG_OWN(c, gated_delta_settings)
 
 static int64_t k_cols(const rg_config *c)
 {

@@ -39,10 +39,8 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
 static const rg_weight_spec weights[] = { WEIGHTS_GEMMA, { 0 } };
 static const rg_weight_spec layer_weights[] = { WEIGHTS_GEMMA_LAYER, { 0 } };
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_gemma2 = {
     .hf_name = "Gemma2ForCausalLM", .hf_type = "gemma2", .gguf_name = "gemma2", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .finish = finish, .harmless = harmless, .weights = weights, RG_KIND(layer_weights, keep_kv, block),
+    .put_gguf = put_gguf,
 };

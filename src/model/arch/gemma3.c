@@ -66,10 +66,8 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_gemma3 = {
     .hf_name = "Gemma3ForCausalLM", .hf_type = "gemma3_text", .gguf_name = "gemma3", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .halves_window = true, .put_gguf = put_gguf,
+    RG_KEYS(keys), .finish = finish, .harmless = harmless, .weights = weights, RG_KIND(layer_weights, keep_kv, block),
+    .halves_window = true, .put_gguf = put_gguf,
 };

@@ -270,18 +270,8 @@ static bool derive_predict(const rg_config *c, int layer, const rg_weight *const
     return true;
 }
 
-static bool when_always(const rg_config *c, int layer)
-{
-    (void)c, (void)layer;
-    return true;
-}
-
-static bool when_scaled(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, settings)->scales_corrected;
-}
-
+static WHEN(when_always, true)
+static WHEN(when_scaled, RG_OWN(c, settings)->scales_corrected)
 static SIZE(STREAMS, RG_OWN(c, settings)->n_streams)
 static SIZE(OTHERS, STREAMS(c, layer) - 1)
 static SIZE(PREDICTIONS, STREAMS(c, layer) * STREAMS(c, layer))
@@ -292,8 +282,7 @@ static SIZE(PER_LAYERS, (int64_t)c->n_layers * RG_OWN(c, settings)->per_layer.di
 static SIZE(PER_LAYER_VOCAB, RG_OWN(c, settings)->per_layer.vocab)
 
 static const rg_weight_spec weights[] = {
-    WEIGHTS_DECODER,
-    WEIGHTS_PER_LAYER(when_always, PER_LAYER_VOCAB, PER_LAYERS, PER_LAYER),
+    WEIGHTS_DECODER, WEIGHTS_PER_LAYER(when_always, PER_LAYER_VOCAB, PER_LAYERS, PER_LAYER),
     { W_STREAMS_IN, "model.altup_projections.*", NULL, { OTHERS, DIM, DIM } },
     { W_STREAMS_OUT, "model.altup_unembed_projections.*", NULL, { OTHERS, DIM, DIM } },
     { 0 },
@@ -326,8 +315,7 @@ static const rg_weight_spec layer_weights[] = {
     { W_FFN_NORM, "pre_feedforward_layernorm", NULL, { DIM } },
     WEIGHTS_MLP,
     { W_POST_FFN_NORM, "post_feedforward_layernorm", NULL, { DIM } },
-    WEIGHTS_OF_PER_LAYER(when_always, PER_LAYER),
-    { 0 },
+    WEIGHTS_OF_PER_LAYER(when_always, PER_LAYER), { 0 },
 };
 
 /* ---- the text ---------------------------------------------------------------------------------------------------- */
@@ -377,11 +365,8 @@ static void norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x)
     rg_rmsnorm(f, y, y, l->w[W_FINAL_NORM], c->norm_eps);
 }
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_gemma3n = {
-    .hf_name = "Gemma3nForCausalLM", .hf_type = "gemma3n_text", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed, .norm = norm, .width = width,
-    .shown = shown, .ignored = gemma_ignored,
+    .hf_name = "Gemma3nForCausalLM", .hf_type = "gemma3n_text", .hf_prefix = "model.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(settings), .finish = finish, .weights = weights, RG_KIND(layer_weights, keep_kv, block),
+    .embed = embed, .norm = norm, .width = width, .shown = shown, .ignored = gemma_ignored,
 };

@@ -360,28 +360,10 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-static bool when_per_layer(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, settings)->per_layer.dim > 0;
-}
-
-static bool when_experts(const rg_config *c, int layer)
-{
-    (void)layer;
-    return c->routing.n_experts > 0;
-}
-
-static bool when_v(const rg_config *c, int layer)
-{
-    return when_own_kv(c, layer) && !(RG_OWN(c, settings)->k_is_v && is_full(c, layer));
-}
-
-static bool when_v_bias(const rg_config *c, int layer)
-{
-    return c->attn_bias && when_v(c, layer);
-}
-
+static WHEN(when_per_layer, RG_OWN(c, settings)->per_layer.dim > 0)
+static WHEN(when_experts, c->routing.n_experts > 0)
+static WHEN(when_v, when_own_kv(c, layer) && !(RG_OWN(c, settings)->k_is_v && is_full(c, layer)))
+static WHEN(when_v_bias, c->attn_bias && when_v(c, layer))
 static SIZE(HEAD, head_dim_of(c, layer))
 static SIZE(Q, (int64_t)c->n_heads * head_dim_of(c, layer))
 static SIZE(KV, (int64_t)kv_heads_of(c, layer) * head_dim_of(c, layer))
@@ -449,11 +431,9 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
         embed_per_layer(f, l, x, p);
 }
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
-
 const rg_arch rg_arch_gemma4 = {
     .hf_name = "Gemma4ForCausalLM", .hf_type = "gemma4_text", .gguf_name = "gemma4", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .halves_window = true, .embed = embed,
-    .put_gguf = put_gguf, .ignored = gemma_ignored,
+    RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .weights = weights,
+    RG_KIND(layer_weights, keep, block), .halves_window = true, .embed = embed, .put_gguf = put_gguf,
+    .ignored = gemma_ignored,
 };

@@ -69,10 +69,8 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
     keep_fla(c, out, true);
 }
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
-
 const rg_arch rg_arch_gla = {
-    .hf_name = "GLAForCausalLM", .hf_type = "gla", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(fla_settings), .finish = finish, .harmless = fla_harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .hf_name = "GLAForCausalLM", .hf_type = "gla", .hf_prefix = "model.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(fla_settings), .finish = finish, .harmless = fla_harmless, .weights = weights,
+    RG_KIND(layer_weights, keep, block),
 };

@@ -25,8 +25,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 
 static const rg_key keys[] = {
     KEYS_GQA(131072, 96, 8, 0), KEY_FFN(10944), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
-    KEYS_EXPERTS("n_routed_experts", 128, 8, 1408),
-    KEYS_NOAUX(1, 1, 1, 1),
+    KEYS_EXPERTS("n_routed_experts", 128, 8, 1408), KEYS_NOAUX(1, 1, 1, 1),
     { offsetof(rg_config, n_dense_layers), KEY_INT, "first_k_dense_replace", "leading_dense_block_count", 1 },
     { RG_OWN_AT(settings, qk_norm), KEY_BOOL, "use_qk_norm", NULL, 0 },
 };
@@ -49,19 +48,13 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-static bool when_qk_norm(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, settings)->qk_norm;
-}
+static WHEN(when_qk_norm, RG_OWN(c, settings)->qk_norm)
 
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     return put_gguf_decoder(c, w, err) && put_gguf_gating(c, w, err) &&
            put_gguf_int(c, w, "nextn_predict_layers", c->n_modules, err);
 }
-
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 
 #define WEIGHTS_ATTENTION                                                                                              \
     { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },                                                          \
@@ -73,11 +66,8 @@ static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 static const rg_weight_spec dense_weights[] = { WEIGHTS_ATTENTION, WEIGHTS_MLP, { 0 } };
 
 static const rg_weight_spec expert_weights[] = {
-    WEIGHTS_ATTENTION,
-    WEIGHTS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
-    WEIGHT_CHOICE_BIAS("mlp.gate.e_score_correction_bias"),
-    WEIGHTS_SHARED("mlp.shared_experts"),
-    { 0 },
+    WEIGHTS_ATTENTION, WEIGHTS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
+    WEIGHT_CHOICE_BIAS("mlp.gate.e_score_correction_bias"), WEIGHTS_SHARED("mlp.shared_experts"), { 0 },
 };
 
 static const rg_layer_kind kinds[] = {
@@ -94,12 +84,12 @@ static bool finish_mtp(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 }
 
 static const rg_arch mtp = {
-    .hf_name = "Glm4MoeMTPModel", .gguf_name = "glm4moe", MTP_NEXTN, .finish = finish_mtp,
-    .weights = mtp_weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .hf_name = "Glm4MoeMTPModel", .gguf_name = "glm4moe", MTP_NEXTN, .finish = finish_mtp, .weights = mtp_weights,
+    RG_KINDS(kinds),
 };
 
 const rg_arch rg_arch_glm4_moe = {
     .hf_name = "Glm4MoeForCausalLM", .hf_type = "glm4_moe", .gguf_name = "glm4moe", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf, .mtp = &mtp,
+    RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = decoder_weights,
+    RG_KINDS(kinds), .put_gguf = put_gguf, .mtp = &mtp,
 };

@@ -90,11 +90,8 @@ static const rg_weight_spec layer_weights[] = {
 /* Masks of the attention, which older directories hold. */
 static const char *const ignored[] = { ".attn.bias", ".attn.masked_bias", NULL };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_gpt2 = {
-    .hf_name = "GPT2LMHeadModel", .hf_type = "gpt2", .gguf_name = "gpt2",
-    .hf_prefix = "transformer.h.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = gpt2_harmless, .ignored = ignored,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed_gpt2, .put_gguf = put_gguf_gpt2,
+    .hf_name = "GPT2LMHeadModel", .hf_type = "gpt2", .gguf_name = "gpt2", .hf_prefix = "transformer.h.", RG_KEYS(keys),
+    .finish = finish, .harmless = gpt2_harmless, .ignored = ignored, .weights = weights,
+    RG_KIND(layer_weights, keep_kv, block), .embed = embed_gpt2, .put_gguf = put_gguf_gpt2,
 };

@@ -68,8 +68,6 @@ static void load_odd(const rg_config *c, const float *src, float *dst, int64_t n
     load_even(c, src + 1, dst, n);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 #define BY_TURNS(row)                                                                                                  \
     .stored = { N_EXPERTS, MOE_DIM_2, DIM }, .first_row = row, .row_step = 2, .split_in_gguf = true, .transposed = true
 #define BIASES_BY_TURNS(load_half) .stored = { N_EXPERTS, MOE_DIM_2 }, .load = load_half, .table = true
@@ -95,10 +93,8 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_gpt_oss = {
     .hf_name = "GptOssForCausalLM", .hf_type = "gpt_oss", .gguf_name = "gpt-oss", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .finish = finish, .harmless = harmless, .weights = decoder_weights,
+    RG_KIND(layer_weights, keep_kv, block), .put_gguf = put_gguf,
 };

@@ -66,12 +66,8 @@ static const rg_weight_spec weights[] = {
 };
 
 static const rg_weight_spec layer_weights[] = {
-    WEIGHTS_PRE_NORMS,
-    WEIGHTS_PRE_NORM_BIASES,
-    WEIGHTS_QKV_GROUPS("attention.query_key_value"),
-    WEIGHTS_O("attention.dense"),
-    WEIGHTS_UP_DOWN("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
-    { 0 },
+    WEIGHTS_PRE_NORMS, WEIGHTS_PRE_NORM_BIASES, WEIGHTS_QKV_GROUPS("attention.query_key_value"),
+    WEIGHTS_O("attention.dense"), WEIGHTS_UP_DOWN("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), { 0 },
 };
 
 /* Masks of the attention, which older directories hold. */
@@ -84,7 +80,6 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_gptneox = {
     .hf_name = "GPTNeoXForCausalLM", .hf_type = "gpt_neox", .gguf_name = "gptneox", .hf_prefix = "gpt_neox.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .ignored = ignored,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_decoder,
+    RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .ignored = ignored,
+    .weights = weights, RG_KINDS(kinds), .put_gguf = put_gguf_decoder,
 };

@@ -50,16 +50,12 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return put_gguf_rope(c, w, err) && put_gguf_int(c, w, "rope.dimension_count", c->ropes[0].dim, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
-
 static const rg_weight_spec layer_weights[] = {
     WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), WEIGHTS_MLP, WEIGHTS_MLP_BIASES, { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_granite = {
     .hf_name = "GraniteForCausalLM", .hf_type = "granite", .gguf_name = "granite", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .weights = decoder_weights_and_freqs,
+    RG_KIND(layer_weights, keep_kv, block), .put_gguf = put_gguf,
 };

@@ -126,8 +126,6 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
 static SIZE(SHARED_DIM_2, 2 * SHARED_DIM(c, layer))
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
-
 /* gate above up in one tensor; beside experts under other roles and GGUF names. */
 #define HALF(role, gguf_name, size, first, condition)                                                                  \
     { role, "shared_mlp.input_linear", gguf_name, { size, DIM }, SPLIT_ROWS, .stored = { size##_2, DIM },              \
@@ -157,8 +155,6 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_granite_hybrid = {
     .hf_name = "GraniteMoeHybridForCausalLM", .hf_type = "granitemoehybrid", .gguf_name = "granitehybrid",
-    .hf_prefix = "model.layers.", .layer_list = "layer_types",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
-    .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .hf_prefix = "model.layers.", .layer_list = "layer_types", RG_KEYS(keys), .own_bytes = sizeof(settings),
+    .finish = finish, .harmless = harmless, .weights = decoder_weights_and_freqs, RG_KINDS(kinds), .put_gguf = put_gguf,
 };

@@ -36,11 +36,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 }
 
 static const rg_key keys[] = {
-    KEYS_GQA(2048, 32, 0, 0),
-    KEY_FFN(11008),
-    KEY_RMS_EPS(1e-5),
-    KEY_TIED(0),
-    KEY_ATTN_BIAS(0),
+    KEYS_GQA(2048, 32, 0, 0), KEY_FFN(11008), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, routing.n_experts), KEY_INT, "num_experts", NULL, 1 },
     { offsetof(rg_config, n_shared_experts), KEY_INT, "num_shared_expert", NULL, 1 },
     { RG_OWN_AT(settings, qk_norm), KEY_BOOL, "use_qk_norm", NULL, 0 },
@@ -107,11 +103,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
            require_choice(ckpt, "norm_type", (const char *const[]){ "rms", "hf_rms", "fused", NULL }, err);
 }
 
-static bool when_qk_norm(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, settings)->qk_norm;
-}
+static WHEN(when_qk_norm, RG_OWN(c, settings)->qk_norm)
 
 /* What q is multiplied by: the weights of its norm and of the norm of k. */
 bool derive_q_norm(const rg_config *c, int layer, const rg_weight *const w[], float *dst, rg_error *err)
@@ -135,8 +127,6 @@ bool derive_q_norm_back(const rg_config *c, int layer, const rg_weight *const w[
     return true;
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 #define WEIGHTS_ATTENTION                                                                                              \
     WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES),                                                                       \
         { W_QUERY_NORM, "self_attn.query_layernorm", NULL, { HEAD_DIM }, .when = when_qk_norm },                       \
@@ -148,10 +138,8 @@ static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 static const rg_weight_spec dense_weights[] = { WEIGHTS_ATTENTION, WEIGHTS_MLP, { 0 } };
 
 static const rg_weight_spec expert_weights[] = {
-    WEIGHTS_ATTENTION,
-    WEIGHTS_EXPERTS_OF("mlp", "gate.wg", "gate_proj", "up_proj", "down_proj"),
-    WEIGHTS_SHARED("mlp.shared_mlp"),
-    { 0 },
+    WEIGHTS_ATTENTION, WEIGHTS_EXPERTS_OF("mlp", "gate.wg", "gate_proj", "up_proj", "down_proj"),
+    WEIGHTS_SHARED("mlp.shared_mlp"), { 0 },
 };
 
 static const rg_layer_kind kinds[] = {
@@ -160,15 +148,6 @@ static const rg_layer_kind kinds[] = {
 };
 
 const rg_arch rg_arch_hunyuan = {
-    .hf_name = "HunYuanForCausalLM",
-    .hf_type = "hunyuan",
-    .hf_prefix = "model.layers.",
-    .keys = keys,
-    .n_keys = RG_LEN(keys),
-    .own_bytes = sizeof(settings),
-    .finish = finish,
-    .harmless = harmless,
-    .weights = weights,
-    .kinds = kinds,
-    .n_kinds = RG_LEN(kinds),
+    .hf_name = "HunYuanForCausalLM", .hf_type = "hunyuan", .hf_prefix = "model.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = decoder_weights, RG_KINDS(kinds),
 };

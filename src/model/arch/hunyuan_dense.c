@@ -62,23 +62,15 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
            put_gguf_int(c, w, "rope.scaling.original_context_length", c->max_seq_len, err)));
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
-
 static const rg_weight_spec layer_weights[] = {
-    WEIGHTS_PRE_NORMS,
-    WEIGHTS_GQA(GGUF_HALVES),
+    WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES),
     { W_Q_NORM, "self_attn.query_layernorm", "attn_q_norm", { HEAD_DIM } },
     { W_K_NORM, "self_attn.key_layernorm", "attn_k_norm", { HEAD_DIM } },
-    WEIGHTS_MLP,
-    WEIGHTS_MLP_BIASES,
-    { 0 },
+    WEIGHTS_MLP, WEIGHTS_MLP_BIASES, { 0 },
 };
-
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_hunyuan_dense = {
     .hf_name = "HunYuanDenseV1ForCausalLM", .hf_type = "hunyuan_v1_dense", .gguf_name = "hunyuan-dense",
-    .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .hf_prefix = "model.layers.", RG_KEYS(keys), .finish = finish, .harmless = harmless,
+    .weights = decoder_weights_and_freqs, RG_KIND(layer_weights, keep_kv, block), .put_gguf = put_gguf,
 };

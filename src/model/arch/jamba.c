@@ -131,6 +131,6 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_jamba = {
     .hf_name = "JambaForCausalLM", .hf_type = "jamba", .gguf_name = "jamba", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(mamba_settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .own_bytes = sizeof(mamba_settings), .finish = finish, .harmless = harmless, .weights = weights,
+    RG_KINDS(kinds), .put_gguf = put_gguf,
 };

@@ -19,10 +19,7 @@ enum {
     W_HEAD_NORM,
 };
 
-static const kimi_settings *own(const rg_config *c)
-{
-    return RG_OWN(c, kimi_settings);
-}
+#define own(c) RG_OWN(c, kimi_settings)
 
 enum { Q_TAIL, K_TAIL, V_TAIL, STATE, BUFFERS };
 
@@ -257,8 +254,6 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 #define TAPS(role, hf, gguf_name)                                                                                      \
     { role, "self_attn." hf, gguf_name, { KDA_DIM, KDA_TAPS }, SPLIT_ROWS, .table = true,                              \
       .gguf_shape = { ONE, KDA_DIM, ONE, KDA_TAPS } }
@@ -316,7 +311,6 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_kimi_linear = {
     .hf_name = "KimiLinearForCausalLM", .hf_type = "kimi_linear", .gguf_name = "kimi-linear",
-    .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(kimi_settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .hf_prefix = "model.layers.", RG_KEYS(keys), .own_bytes = sizeof(kimi_settings), .finish = finish,
+    .harmless = harmless, .weights = decoder_weights, RG_KINDS(kinds), .put_gguf = put_gguf,
 };

@@ -41,11 +41,7 @@ const char *const lfm2_harmless[] = {
     "intermediate_size", "tie_word_embeddings", "full_attn_idxs", NULL,
 };
 
-bool when_short_conv_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, lfm2_settings)->conv_bias;
-}
+WHEN(when_short_conv_bias, RG_OWN(c, lfm2_settings)->conv_bias)
 
 /* By config.json's layer_types, or by the numbers of the layers of attention; with neither, all are. */
 static bool finish_kinds(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
@@ -152,7 +148,6 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_lfm2 = {
     .hf_name = "Lfm2ForCausalLM", .hf_type = "lfm2", .gguf_name = "lfm2", .hf_prefix = "model.layers.",
-    .layer_list = "layer_types", .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(lfm2_settings),
-    .finish = finish, .harmless = lfm2_harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_lfm2,
+    .layer_list = "layer_types", RG_KEYS(keys), .own_bytes = sizeof(lfm2_settings), .finish = finish,
+    .harmless = lfm2_harmless, .weights = weights, RG_KINDS(kinds), .put_gguf = put_gguf_lfm2,
 };

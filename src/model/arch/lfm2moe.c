@@ -43,11 +43,7 @@ typedef struct settings {
     bool choice_bias;
 } settings;
 
-static bool when_choice_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, settings)->choice_bias;
-}
+static WHEN(when_choice_bias, RG_OWN(c, settings)->choice_bias)
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
@@ -102,7 +98,6 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_lfm2moe = {
     .hf_name = "Lfm2MoeForCausalLM", .hf_type = "lfm2_moe", .gguf_name = "lfm2moe", .hf_prefix = "model.layers.",
-    .layer_list = "layer_types", .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings),
-    .finish = finish, .harmless = lfm2_harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .layer_list = "layer_types", RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish,
+    .harmless = lfm2_harmless, .weights = weights, RG_KINDS(kinds), .put_gguf = put_gguf,
 };

@@ -91,10 +91,8 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_llada = {
     .hf_name = "LLaDAModelLM", .hf_type = "llada", .gguf_name = "llada", .hf_prefix = "model.transformer.blocks.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_diffusion,
+    RG_KEYS(keys), .finish = finish, .harmless = harmless, .weights = weights, RG_KIND(layer_weights, keep_kv, block),
+    .put_gguf = put_gguf_diffusion,
 };

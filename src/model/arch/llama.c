@@ -53,14 +53,8 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return require_plain_sights(c, err) && put_gguf_decoder(c, w, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
-
 static const rg_weight_spec layer_weights[] = {
-    WEIGHTS_PRE_NORMS,
-    WEIGHTS_GQA(GGUF_PAIRS),
-    WEIGHTS_MLP,
-    WEIGHTS_MLP_BIASES,
-    { 0 },
+    WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), WEIGHTS_MLP, WEIGHTS_MLP_BIASES, { 0 },
 };
 
 static const rg_layer_kind kinds[] = {
@@ -72,7 +66,6 @@ extern const rg_arch rg_arch_llama_mla;
 
 const rg_arch rg_arch_llama = {
     .hf_name = "LlamaForCausalLM", .hf_type = "llama", .gguf_name = "llama", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .finish = finish, .weights = decoder_weights_and_freqs, RG_KINDS(kinds), .put_gguf = put_gguf,
     .latents = &rg_arch_llama_mla,
 };

@@ -149,8 +149,6 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 static const rg_weight_spec dense_weights[] = {
     WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS),
     WEIGHTS_MLP_OF("feed_forward", "gate_proj", "up_proj", "down_proj"), { 0 },
@@ -167,8 +165,7 @@ static const rg_weight_spec expert_weights[] = {
       GATE_UP(MOE_DIM) },
     { W_DOWN_EXPERTS, "feed_forward.experts.down_proj", NULL, { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS,
       .transposed = true },
-    WEIGHTS_SHARED("feed_forward.shared_expert"),
-    { 0 },
+    WEIGHTS_SHARED("feed_forward.shared_expert"), { 0 },
 };
 
 static const rg_layer_kind kinds[] = {
@@ -178,6 +175,6 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_llama4 = {
     .hf_name = "Llama4ForCausalLM", .hf_type = "llama4_text", .hf_type_too = { "llama4" }, .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = decoder_weights,
+    RG_KINDS(kinds),
 };

@@ -18,9 +18,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 static const rg_key keys[] = {
     KEYS_MLA(2048, RG_REQUIRED, RG_REQUIRED, RG_REQUIRED),
     { RG_OWN_AT(mla_settings, rope_heads), KEY_INT, "qk_rope_heads", NULL, 1 },
-    KEY_FFN(RG_REQUIRED),
-    KEY_RMS_EPS(1e-6),
-    KEY_TIED(0),
+    KEY_FFN(RG_REQUIRED), KEY_RMS_EPS(1e-6), KEY_TIED(0),
 };
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
@@ -37,21 +35,10 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 static const rg_weight_spec layer_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_MLP, { 0 } };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_latent, block } };
-
 const rg_arch rg_arch_llama_mla = {
-    .hf_name = "LlamaMLAForCausalLM",
-    .hf_type = "llama_mla",
-    .hf_prefix = "model.layers.",
-    .keys = keys,
-    .n_keys = RG_LEN(keys),
-    .own_bytes = sizeof(mla_settings),
-    .finish = finish,
-    .weights = weights,
-    .kinds = kinds,
-    .n_kinds = RG_LEN(kinds),
+    .hf_name = "LlamaMLAForCausalLM", .hf_type = "llama_mla", .hf_prefix = "model.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(mla_settings), .finish = finish, .weights = decoder_weights,
+    RG_KIND(layer_weights, keep_latent, block),
 };

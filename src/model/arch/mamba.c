@@ -13,10 +13,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
     rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]); /* x += out_proj y */
 }
 
-static const mamba_settings *own(const rg_config *c)
-{
-    return RG_OWN(c, mamba_settings);
-}
+#define own(c) RG_OWN(c, mamba_settings)
 
 SIZE(D_INNER, own(c)->d_inner)
 SIZE(D_INNER_2, 2 * (int64_t)own(c)->d_inner)
@@ -84,17 +81,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return finish_mamba(c, ckpt, "expand", "time_step_rank", err);
 }
 
-bool when_conv_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->conv_bias;
-}
-
-bool when_proj_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->proj_bias;
-}
+WHEN(when_conv_bias, own(c)->conv_bias)
+WHEN(when_proj_bias, own(c)->proj_bias)
 
 void load_a(const rg_config *c, const float *src, float *dst, int64_t n)
 {
@@ -124,8 +112,7 @@ static const rg_weight_spec weights[] = {
 
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "norm", "attn_norm", { DIM } },
-    WEIGHTS_MAMBA("mixer."),
-    { 0 },
+    WEIGHTS_MAMBA("mixer."), { 0 },
 };
 
 /* ---- Mamba's mixer, a part that other families can use ---- */
@@ -182,10 +169,8 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
     mamba_keep(c, out);
 }
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
-
 const rg_arch rg_arch_mamba = {
     .hf_name = "MambaForCausalLM", .hf_type = "mamba", .gguf_name = "mamba", .hf_prefix = "backbone.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(mamba_settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .own_bytes = sizeof(mamba_settings), .finish = finish, .harmless = harmless, .weights = weights,
+    RG_KIND(layer_weights, keep, block), .put_gguf = put_gguf,
 };

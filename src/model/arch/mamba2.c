@@ -52,10 +52,8 @@ static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "norm", "attn_norm", { DIM } }, WEIGHTS_SSD("mixer."), { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_ssd, block } };
-
 const rg_arch rg_arch_mamba2 = {
     .hf_name = "Mamba2ForCausalLM", .hf_type = "mamba2", .gguf_name = "mamba2", .hf_prefix = "backbone.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(ssd_settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .own_bytes = sizeof(ssd_settings), .finish = finish, .harmless = harmless, .weights = weights,
+    RG_KIND(layer_weights, keep_ssd, block), .put_gguf = put_gguf,
 };

@@ -116,9 +116,7 @@ static void head(rg_fwd *f, const rg_layer *l, rg_act *logits, const rg_act *h)
     rg_activate(f, logits, h, RG_IDENTITY);
 }
 
-static const rg_layer_kind kinds[] = { { head_weights, keep, block } };
-
 const rg_arch rg_network_medusa = {
-    .hf_name = "Medusa heads", .claims = claims, .hf_prefix = "", .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed, .norm = norm_none, .head = head,
+    .hf_name = "Medusa heads", .claims = claims, .hf_prefix = "", .finish = finish, .weights = weights,
+    RG_KIND(head_weights, keep, block), .embed = embed, .norm = norm_none, .head = head,
 };

@@ -15,10 +15,7 @@ typedef struct minimax_settings {
 
 enum { W_LINEAR_GATE = W_OWN, W_LINEAR_NORM, W_DECAY };
 
-static const minimax_settings *own(const rg_config *c)
-{
-    return RG_OWN(c, minimax_settings);
-}
+#define own(c) RG_OWN(c, minimax_settings)
 
 /* x = its norm, of which it returns a copy; x is then multiplied by alpha / beta, so that beta times what is added to
  * it makes alpha * norm + beta * part. */
@@ -244,8 +241,6 @@ static bool derive_decay(const rg_config *c, int layer, const rg_weight *const w
     return true;
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 #define EXPERTS WEIGHTS_EXPERTS("block_sparse_moe", "w1", "w3", "w2")
 /* q, k and v of a head take turns in one tensor. */
 #define QKV(role, first)                                                                                               \
@@ -253,14 +248,12 @@ static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
       .first_row = first, .row_step = 3, .row_run = HEAD_DIM }
 
 static const rg_weight_spec linear_weights[] = {
-    WEIGHTS_PRE_NORMS,
-    QKV(W_Q_PROJ, ROW_0), QKV(W_K_PROJ, HEAD_DIM), QKV(W_V_PROJ, HEAD_DIM_2),
+    WEIGHTS_PRE_NORMS, QKV(W_Q_PROJ, ROW_0), QKV(W_K_PROJ, HEAD_DIM), QKV(W_V_PROJ, HEAD_DIM_2),
     { W_LINEAR_GATE, "self_attn.output_gate", "attn_gate", { Q_DIM, DIM }, SPLIT_ROWS },
     { W_LINEAR_NORM, "self_attn.norm", "attn_norm_2", { Q_DIM } },
     { W_DECAY, "decay", "decay", { N_HEADS }, SPLIT_ROWS, .derive = derive_decay },
     { W_O_PROJ, "self_attn.out_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },
-    EXPERTS,
-    { 0 },
+    EXPERTS, { 0 },
 };
 
 static const rg_weight_spec attention_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES), EXPERTS, { 0 } };
@@ -281,9 +274,7 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_minimax01 = {
     .hf_name = "MiniMaxForCausalLM", .hf_name_too = { "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM" },
-    .hf_type = "minimax", .gguf_name = "minimax-01", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(minimax_settings), .finish = finish,
-    .hf_type_too = { "minimax_text_01", "minimax_m1" },
-    .ignored = ignored, .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
-    .put_gguf = put_gguf,
+    .hf_type = "minimax", .gguf_name = "minimax-01", .hf_prefix = "model.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(minimax_settings), .finish = finish, .hf_type_too = { "minimax_text_01", "minimax_m1" },
+    .ignored = ignored, .harmless = harmless, .weights = decoder_weights, RG_KINDS(kinds), .put_gguf = put_gguf,
 };

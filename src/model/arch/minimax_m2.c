@@ -70,21 +70,14 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return put_gguf_decoder(c, w, err) && put_gguf_gating(c, w, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 static const rg_weight_spec layer_weights[] = {
-    WEIGHTS_PRE_NORMS,
-    WEIGHTS_GQA(GGUF_HALVES),
-    WEIGHTS_QK_NORM(Q_DIM, KV_DIM),
+    WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_QK_NORM(Q_DIM, KV_DIM),
     WEIGHTS_EXPERTS("block_sparse_moe", "w1", "w3", "w2"),
-    WEIGHT_CHOICE_BIAS("block_sparse_moe.e_score_correction_bias"),
-    { 0 },
+    WEIGHT_CHOICE_BIAS("block_sparse_moe.e_score_correction_bias"), { 0 },
 };
-
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_minimax_m2 = {
     .hf_name = "MiniMaxM2ForCausalLM", .hf_type = "minimax_m2", .gguf_name = "minimax-m2", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = decoder_weights,
+    RG_KIND(layer_weights, keep_kv, block), .put_gguf = put_gguf,
 };

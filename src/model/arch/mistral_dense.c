@@ -41,13 +41,9 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return put_gguf_decoder(c, w, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
 static const rg_weight_spec layer_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), WEIGHTS_MLP, { 0 } };
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_mistral_dense = {
     .hf_name = "MistralForCausalLM", .hf_type = "mistral", .gguf_name = "llama", .claims = claims,
-    .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .hf_prefix = "model.layers.", RG_KEYS(keys), .finish = finish, .weights = decoder_weights_and_freqs,
+    RG_KIND(layer_weights, keep_kv, block), .put_gguf = put_gguf,
 };

@@ -37,19 +37,12 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
            finish_rope(c, ckpt, c->from_gguf ? 1e4 : 1e6, GGUF_PAIRS, err) && require_silu(ckpt, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
-
 static const rg_weight_spec layer_weights[] = {
-    WEIGHTS_PRE_NORMS,
-    WEIGHTS_GQA(GGUF_PAIRS),
-    WEIGHTS_EXPERTS("block_sparse_moe", "w1", "w3", "w2"),
-    { 0 },
+    WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), WEIGHTS_EXPERTS("block_sparse_moe", "w1", "w3", "w2"), { 0 },
 };
-
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_mixtral = {
     .hf_name = "MixtralForCausalLM", .hf_type = "mixtral", .gguf_name = "llama", .claims = claims,
-    .hf_prefix = "model.layers.", .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_decoder,
+    .hf_prefix = "model.layers.", RG_KEYS(keys), .finish = finish, .weights = decoder_weights_and_freqs,
+    RG_KIND(layer_weights, keep_kv, block), .put_gguf = put_gguf_decoder,
 };

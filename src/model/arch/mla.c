@@ -84,29 +84,10 @@ bool finish_mla_rope(rg_config *c, const rg_checkpoint *ckpt, bool interleaved, 
     return true;
 }
 
-bool when_q_rank(const rg_config *c, int layer)
-{
-    (void)layer;
-    return mla_of(c)->q_lora_rank > 0;
-}
-
-bool when_latent_norm(const rg_config *c, int layer)
-{
-    (void)layer;
-    return !mla_of(c)->plain;
-}
-
-bool when_q_a_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return mla_of(c)->q_lora_rank > 0 && c->attn_bias;
-}
-
-bool when_no_q_rank(const rg_config *c, int layer)
-{
-    (void)layer;
-    return mla_of(c)->q_lora_rank == 0;
-}
+WHEN(when_q_rank, mla_of(c)->q_lora_rank > 0)
+WHEN(when_latent_norm, !mla_of(c)->plain)
+WHEN(when_q_a_bias, mla_of(c)->q_lora_rank > 0 && c->attn_bias)
+WHEN(when_no_q_rank, mla_of(c)->q_lora_rank == 0)
 
 /* From kv_b [heads * (nope + v), rank]: k_b[h] = the transpose of its first nope rows, v_b[h] = its last v rows. */
 void load_k_b(const rg_config *c, const float *src, float *dst, int64_t n)

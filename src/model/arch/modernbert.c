@@ -28,8 +28,7 @@ typedef struct settings {
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 8192 },
     { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", 12 },
-    KEY_FFN(1152),
-    KEY_LAYER_NORM_EPS("norm_eps", 1e-5),
+    KEY_FFN(1152), KEY_LAYER_NORM_EPS("norm_eps", 1e-5),
     { RG_OWN_AT(settings, local), KEY_INT, "local_attention", "attention.sliding_window", 128 },
     { RG_OWN_AT(settings, period), KEY_INT, "global_attn_every_n_layers", NULL, 3 },
     KEY_ATTN_BIAS(0),
@@ -146,21 +145,9 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
            put_gguf_int(c, w, "attention.sliding_window_pattern", RG_OWN(c, settings)->period, err);
 }
 
-static bool when_norm_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, settings)->norm_bias;
-}
-
-static bool when_score_norm_bias(const rg_config *c, int layer)
-{
-    return when_labels(c, layer) && when_norm_bias(c, layer);
-}
-
-static bool when_score_bias(const rg_config *c, int layer)
-{
-    return when_labels(c, layer) && RG_OWN(c, settings)->score_bias;
-}
+static WHEN(when_norm_bias, RG_OWN(c, settings)->norm_bias)
+static WHEN(when_score_norm_bias, when_labels(c, layer) && when_norm_bias(c, layer))
+static WHEN(when_score_bias, when_labels(c, layer) && RG_OWN(c, settings)->score_bias)
 
 static const rg_weight_spec weights[] = {
     { W_EMBED_TOKENS, "model.embeddings.tok_embeddings", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
@@ -177,16 +164,8 @@ static const rg_weight_spec weights[] = {
     { 0 },
 };
 
-static bool when_normed(const rg_config *c, int layer)
-{
-    (void)c;
-    return layer > 0;
-}
-
-static bool when_normed_with_bias(const rg_config *c, int layer)
-{
-    return when_normed(c, layer) && when_norm_bias(c, layer);
-}
+static WHEN(when_normed, layer > 0)
+static WHEN(when_normed_with_bias, when_normed(c, layer) && when_norm_bias(c, layer))
 
 #define GATE_UP .stored = { FFN_DIM_2, DIM }
 #define GATE_UP_BIAS(first) .stored = { FFN_DIM_2 }, .first_row = first, .when = when_mlp_bias
@@ -194,8 +173,7 @@ static bool when_normed_with_bias(const rg_config *c, int layer)
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "attn_norm", "attn_norm", { DIM }, .when = when_normed },
     { W_ATTN_NORM_BIAS, "attn_norm.bias", "attn_norm.bias", { DIM }, .when = when_normed_with_bias },
-    WEIGHTS_QKV("attn.Wqkv"),
-    WEIGHTS_O("attn.Wo"),
+    WEIGHTS_QKV("attn.Wqkv"), WEIGHTS_O("attn.Wo"),
     { W_FFN_NORM, "mlp_norm", "ffn_norm", { DIM } },
     { W_FFN_NORM_BIAS, "mlp_norm.bias", "ffn_norm.bias", { DIM }, .when = when_norm_bias },
     { W_GATE_BIAS, "mlp.Wi.bias", "ffn_up.bias", { FFN_DIM }, SPLIT_ROWS, GATE_UP_BIAS(ROW_0) },
@@ -212,15 +190,13 @@ static void score(rg_fwd *f, const rg_layer *l, rg_act *scores, const rg_act *po
     score_by(f, l, scores, pooled, RG_GELU);
 }
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 /* Of the head that predicts masked ids. */
 static const char *const ignored[] = { "head.dense.weight", "head.norm.weight", "decoder.weight", "decoder.bias",
                                        NULL };
 
 const rg_arch rg_arch_modernbert = {
-    .hf_type = "modernbert", .gguf_name = "modern-bert", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
-    .harmless = harmless, .ignored = ignored, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
-    .embed = embed_encoder, .score = score, .is_encoder = true, .put_gguf = put_gguf,
+    .hf_type = "modernbert", .gguf_name = "modern-bert", .hf_prefix = "model.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .ignored = ignored, .weights = weights,
+    RG_KIND(layer_weights, keep_kv, block), .embed = embed_encoder, .score = score, .is_encoder = true,
+    .put_gguf = put_gguf,
 };

@@ -52,16 +52,10 @@ static const rg_weight_spec weights[] = {
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM }, .load = load_plus_one },
     { W_FFN_NORM, "post_attention_layernorm", "ffn_norm", { DIM }, .load = load_plus_one },
-    WEIGHTS_PRE_NORM_BIASES,
-    WEIGHTS_GQA(GGUF_HALVES),
-    WEIGHTS_UP_DOWN("mlp.up_proj", "mlp.down_proj"),
-    { 0 },
+    WEIGHTS_PRE_NORM_BIASES, WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_UP_DOWN("mlp.up_proj", "mlp.down_proj"), { 0 },
 };
-
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_nemotron = {
     .hf_name = "NemotronForCausalLM", .hf_type = "nemotron", .gguf_name = "nemotron", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .finish = finish, .weights = weights, RG_KIND(layer_weights, keep_kv, block), .put_gguf = put_gguf,
 };

@@ -252,7 +252,7 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_nemotron_h = {
     .hf_name = "NemotronHForCausalLM", .hf_type = "nemotron_h", .gguf_name = "nemotron_h",
-    .hf_prefix = "backbone.layers.", .layer_list = "layers_block_type",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(ssd_settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_nemotron_h,
+    .hf_prefix = "backbone.layers.", .layer_list = "layers_block_type", RG_KEYS(keys),
+    .own_bytes = sizeof(ssd_settings), .finish = finish, .harmless = harmless, .weights = weights, RG_KINDS(kinds),
+    .put_gguf = put_gguf_nemotron_h,
 };

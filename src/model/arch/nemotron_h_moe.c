@@ -76,10 +76,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return finish_nemotron_h(c, ckpt, err) && finish_noaux(c, ckpt, err) && require_false(ckpt, "mlp_bias", err);
 }
 
-static bool when_latent(const rg_config *c, int layer)
-{
-    return LATENT(c, layer) > 0;
-}
+static WHEN(when_latent, LATENT(c, layer) > 0)
 
 static const rg_weight_spec weights[] = { WEIGHTS_NEMOTRON_H, { 0 } };
 
@@ -108,6 +105,6 @@ static const rg_layer_kind kinds[NEMOTRON_KINDS] = {
 const rg_arch rg_arch_nemotron_h_moe = {
     .hf_name = "NemotronHForCausalLM", .hf_type = "nemotron_h", .gguf_name = "nemotron_h_moe",
     .claims_hf = nemotron_h_has_experts, .hf_prefix = "backbone.layers.", .layer_list = "layers_block_type",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_nemotron_h,
+    RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = weights,
+    RG_KINDS(kinds), .put_gguf = put_gguf_nemotron_h,
 };

@@ -106,21 +106,11 @@ static const rg_weight_spec weights[] = {
     { 0 },
 };
 
-static bool when_fc1_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, settings)->fc1_bias;
-}
-
-static bool when_fc2_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, settings)->fc2_bias;
-}
+static WHEN(when_fc1_bias, RG_OWN(c, settings)->fc1_bias)
+static WHEN(when_fc2_bias, RG_OWN(c, settings)->fc2_bias)
 
 static const rg_weight_spec layer_weights[] = {
-    WEIGHTS_QKV("attn.Wqkv"),
-    WEIGHTS_O("attn.out_proj"),
+    WEIGHTS_QKV("attn.Wqkv"), WEIGHTS_O("attn.out_proj"),
     { W_ATTN_NORM, "norm1", "attn_output_norm", { DIM } },
     { W_ATTN_NORM_BIAS, "norm1.bias", "attn_output_norm.bias", { DIM } },
     WEIGHTS_MLP_OF("mlp", "fc12", "fc11", "fc2"),
@@ -132,11 +122,9 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_nomic_bert = {
-    .hf_type = "nomic_bert", .gguf_name = "nomic-bert", .hf_prefix = "encoder.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
-    .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
-    .embed = embed_encoder, .norm = norm_nothing, .is_encoder = true, .put_gguf = put_gguf,
+    .hf_type = "nomic_bert", .gguf_name = "nomic-bert", .hf_prefix = "encoder.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = weights,
+    RG_KIND(layer_weights, keep_kv, block), .embed = embed_encoder, .norm = norm_nothing, .is_encoder = true,
+    .put_gguf = put_gguf,
 };

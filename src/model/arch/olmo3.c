@@ -56,17 +56,12 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return put_gguf_decoder(c, w, err) && put_gguf_windows(c, w, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 static const rg_weight_spec layer_weights[] = {
     WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_QK_NORM(Q_DIM, KV_DIM), WEIGHTS_MLP, WEIGHTS_POST_NORMS, { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_olmo3 = {
     .hf_name = "Olmo3ForCausalLM", .hf_type = "olmo3", .gguf_name = "olmo2", .claims = claims,
-    .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .hf_prefix = "model.layers.", RG_KEYS(keys), .finish = finish, .weights = decoder_weights,
+    RG_KIND(layer_weights, keep_kv, block), .put_gguf = put_gguf,
 };

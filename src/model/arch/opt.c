@@ -40,10 +40,7 @@ typedef struct settings {
 
 enum { W_PROJECT_IN = W_OWN, W_PROJECT_OUT };
 
-static const settings *own(const rg_config *c)
-{
-    return RG_OWN(c, settings);
-}
+#define own(c) RG_OWN(c, settings)
 
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", NULL, 2048 },
@@ -74,23 +71,9 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return finish_heads(c, err) && finish_act(c, ckpt, "activation_function", RG_RELU, err);
 }
 
-static bool when_norm_weights(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->has_norm_weights;
-}
-
-static bool when_final_norm(const rg_config *c, int layer)
-{
-    return own(c)->norm_first && !own(c)->no_final_norm && when_norm_weights(c, layer);
-}
-
-static bool when_projected(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->embed_dim > 0;
-}
-
+static WHEN(when_norm_weights, own(c)->has_norm_weights)
+static WHEN(when_final_norm, own(c)->norm_first && !own(c)->no_final_norm && when_norm_weights(c, layer))
+static WHEN(when_projected, own(c)->embed_dim > 0)
 static SIZE(EMBED_DIM, own(c)->embed_dim ? own(c)->embed_dim : c->dim)
 static SIZE(POSITIONS, (int64_t)c->n_positions + POSITION_0)
 
@@ -162,7 +145,7 @@ static const rg_layer_kind kinds[] = {
 };
 
 const rg_arch rg_arch_opt = {
-    .hf_name = "OPTForCausalLM", .hf_type = "opt", .hf_prefix = "model.decoder.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed, .norm = norm, .head = head,
+    .hf_name = "OPTForCausalLM", .hf_type = "opt", .hf_prefix = "model.decoder.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = weights, RG_KINDS(kinds),
+    .embed = embed, .norm = norm, .head = head,
 };

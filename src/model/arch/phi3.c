@@ -39,11 +39,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-static bool when_long_factors(const rg_config *c, int layer)
-{
-    (void)layer;
-    return c->from_gguf && c->ropes[0].type == RG_ROPE_LONG;
-}
+static WHEN(when_long_factors, c->from_gguf && c->ropes[0].type == RG_ROPE_LONG)
 
 /* Other engines need the window's key even if there is no window. */
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
@@ -79,10 +75,8 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_phi3 = {
-    .hf_name = "Phi3ForCausalLM", .hf_type = "phi3", .gguf_name = "phi3", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .hf_name = "Phi3ForCausalLM", .hf_type = "phi3", .gguf_name = "phi3", .hf_prefix = "model.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(settings), .finish = finish, .weights = weights, RG_KIND(layer_weights, keep_kv, block),
+    .put_gguf = put_gguf,
 };

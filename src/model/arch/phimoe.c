@@ -53,15 +53,10 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-static bool when_head_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return RG_OWN(c, settings)->head_bias;
-}
+static WHEN(when_head_bias, RG_OWN(c, settings)->head_bias)
 
 static const rg_weight_spec weights[] = {
-    WEIGHTS_DECODER,
-    WEIGHT_FINAL_NORM_BIAS,
+    WEIGHTS_DECODER, WEIGHT_FINAL_NORM_BIAS,
     { W_LM_HEAD_BIAS, "lm_head.bias", NULL, { VOCAB }, SPLIT_ROWS, .when = when_head_bias },
     { 0 },
 };
@@ -71,10 +66,8 @@ static const rg_weight_spec layer_weights[] = {
     WEIGHTS_EXPERTS("block_sparse_moe", "w1", "w3", "w2"), { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_phimoe = {
-    .hf_name = "PhimoeForCausalLM", .hf_type = "phimoe", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .hf_name = "PhimoeForCausalLM", .hf_type = "phimoe", .hf_prefix = "model.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = weights,
+    RG_KIND(layer_weights, keep_kv, block),
 };

@@ -25,12 +25,9 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
            finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) && require_silu(ckpt, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 static const rg_weight_spec layer_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_MLP, { 0 } };
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
-
 const rg_arch rg_arch_qwen2 = {
     .hf_name = "Qwen2ForCausalLM", .hf_type = "qwen2", .gguf_name = "qwen2", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_qwen,
+    RG_KEYS(keys), .finish = finish, .weights = decoder_weights, RG_KIND(layer_weights, keep_kv, block),
+    .put_gguf = put_gguf_qwen,
 };

@@ -60,8 +60,6 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return put_gguf_qwen(c, w, err);
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
-
 #define WEIGHTS_ATTENTION WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_QK_NORM(HEAD_DIM, HEAD_DIM)
 
 static const rg_weight_spec dense_weights[] = { WEIGHTS_ATTENTION, WEIGHTS_MLP, { 0 } };
@@ -77,6 +75,5 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_qwen3moe = {
     .hf_name = "Qwen3MoeForCausalLM", .hf_type = "qwen3_moe", .gguf_name = "qwen3moe", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    RG_KEYS(keys), .finish = finish, .weights = decoder_weights, RG_KINDS(kinds), .put_gguf = put_gguf,
 };

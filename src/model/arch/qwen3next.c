@@ -161,13 +161,11 @@ static bool finish_mtp(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 }
 
 static const rg_arch mtp = {
-    .hf_name = "Qwen3NextMTP", MTP_QWEN, .finish = finish_mtp,
-    .weights = mtp_weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .hf_name = "Qwen3NextMTP", MTP_QWEN, .finish = finish_mtp, .weights = mtp_weights, RG_KINDS(kinds),
 };
 
 const rg_arch rg_arch_qwen3next = {
     .hf_name = "Qwen3NextForCausalLM", .hf_type = "qwen3_next", .gguf_name = "qwen3next", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(gated_delta_settings), .finish = finish,
-    .harmless = gated_delta_harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf, .mtp = &mtp,
+    RG_KEYS(keys), .own_bytes = sizeof(gated_delta_settings), .finish = finish, .harmless = gated_delta_harmless,
+    .weights = weights, RG_KINDS(kinds), .put_gguf = put_gguf, .mtp = &mtp,
 };

@@ -17,10 +17,7 @@ enum {
 
 enum { TAIL, STATE }; /* buffers */
 
-static const settings *own(const rg_config *c)
-{
-    return RG_OWN(c, settings);
-}
+#define own(c) RG_OWN(c, settings)
 
 static rg_act *recurrence(rg_fwd *f, const rg_layer *l, const rg_act *h);
 
@@ -190,8 +187,7 @@ static const rg_weight_spec recurrent_weights[] = {
     { W_Y_BIAS, "temporal_block.linear_y.bias", NULL, { LRU_DIM }, SPLIT_ROWS },
     { W_TAPS, "temporal_block.conv_1d", NULL, { LRU_DIM, N_TAPS }, SPLIT_ROWS, .table = true },
     { W_TAPS_BIAS, "temporal_block.conv_1d.bias", NULL, { LRU_DIM }, SPLIT_ROWS },
-    GATE(W_R_GATE, W_R_BIAS, "recurrent_gate"),
-    GATE(W_I_GATE, W_I_BIAS, "input_gate"),
+    GATE(W_R_GATE, W_R_BIAS, "recurrent_gate"), GATE(W_I_GATE, W_I_BIAS, "input_gate"),
     { W_RATE, "temporal_block.rg_lru.recurrent_param", NULL, { LRU_DIM }, SPLIT_ROWS, .load = load_rate },
     { W_OUT_PROJ, "temporal_block.linear_out", NULL, { DIM, LRU_DIM }, SPLIT_COLS },
     { W_OUT_BIAS, "temporal_block.linear_out.bias", NULL, { DIM } },
@@ -225,7 +221,6 @@ static const rg_layer_kind kinds[] = {
 };
 
 const rg_arch rg_arch_recurrentgemma = {
-    .hf_name = "RecurrentGemmaForCausalLM", .hf_type = "recurrent_gemma", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .hf_name = "RecurrentGemmaForCausalLM", .hf_type = "recurrent_gemma", .hf_prefix = "model.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless, .weights = weights, RG_KINDS(kinds),
 };

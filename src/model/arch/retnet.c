@@ -55,10 +55,8 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
     keep_fla(c, out, false);
 }
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
-
 const rg_arch rg_arch_retnet = {
-    .hf_name = "RetNetForCausalLM", .hf_type = "retnet", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(fla_settings), .finish = finish, .harmless = fla_harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .hf_name = "RetNetForCausalLM", .hf_type = "retnet", .hf_prefix = "model.layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(fla_settings), .finish = finish, .harmless = fla_harmless, .weights = weights,
+    RG_KIND(layer_weights, keep, block),
 };

@@ -26,10 +26,7 @@ enum {
 
 enum { MIX_R, MIX_W, MIX_K, MIX_V, MIX_A, MIX_G, MIXES, TAPS = 2 };
 
-static const rwkv_settings *own(const rg_config *c)
-{
-    return RG_OWN(c, rwkv_settings);
-}
+#define own(c) RG_OWN(c, rwkv_settings)
 
 enum { ATTN_TAIL, FFN_TAIL, STATE, BUFFERS };
 
@@ -149,33 +146,13 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-static bool when_pre_norm(const rg_config *c, int layer)
-{
-    return own(c)->pre_norm && layer == 0;
-}
-
-static bool when_pre_norm_bias(const rg_config *c, int layer)
-{
-    return own(c)->norm_bias && when_pre_norm(c, layer);
-}
-
-static bool when_norm_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->norm_bias;
-}
-
-static bool when_above_first(const rg_config *c, int layer)
-{
-    (void)c;
-    return layer > 0;
-}
+static WHEN(when_pre_norm, own(c)->pre_norm && layer == 0)
+static WHEN(when_pre_norm_bias, own(c)->norm_bias && when_pre_norm(c, layer))
+static WHEN(when_norm_bias, own(c)->norm_bias)
+static WHEN(when_above_first, layer > 0)
 
 /* GGUF wants of the first layer what only those above it have; its own converter takes a copy of something else. */
-static bool when_unused(const rg_config *c, int layer)
-{
-    return !c->from_gguf && layer == 0;
-}
+static WHEN(when_unused, !c->from_gguf && layer == 0)
 
 static const char *const ignored[] = { "blk.0.time_mix_v0.weight", "blk.0.time_mix_v1.weight",
                                        "blk.0.time_mix_v2.weight", NULL };
@@ -387,11 +364,8 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
     rg_act_new(f, "v_first", (int)VALUES(l->c, 0));
 }
 
-static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
-
 const rg_arch rg_arch_rwkv7 = {
     .hf_name = "RWKV7ForCausalLM", .hf_type = "rwkv7", .gguf_name = "rwkv7", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(rwkv_settings), .finish = finish, .embed = embed,
-    .ignored = ignored, .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
-    .put_gguf = put_gguf,
+    RG_KEYS(keys), .own_bytes = sizeof(rwkv_settings), .finish = finish, .embed = embed, .ignored = ignored,
+    .harmless = harmless, .weights = weights, RG_KIND(layer_weights, keep, block), .put_gguf = put_gguf,
 };

@@ -8,10 +8,7 @@
 
 enum { DIAGONAL, FULL }; /* kinds of layer */
 
-static const s4_settings *own(const rg_config *c)
-{
-    return RG_OWN(c, s4_settings);
-}
+#define own(c) RG_OWN(c, s4_settings)
 
 static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 {
@@ -128,8 +125,7 @@ static const rg_weight_spec diagonal_weights[] = {
     { W_S4_C, "kernel.C", NULL, { CHANNEL_STATE_2 }, .load = load_flat,
       .stored = { DIM, D_STATE_HALF, TWO } },
     { W_S4_D, "D", NULL, { DIM } },
-    AROUND,
-    { 0 },
+    AROUND, { 0 },
 };
 
 static const rg_weight_spec full_weights[] = {
@@ -143,8 +139,7 @@ static const rg_weight_spec full_weights[] = {
     { W_S4_C, "layer.kernel.C", NULL, { CHANNEL_STATE_2 }, .load = load_flat,
       .stored = { DIM, D_STATE_HALF, TWO } },
     { W_S4_D, "layer.D", NULL, { DIM } },
-    AROUND,
-    { 0 },
+    AROUND, { 0 },
 };
 
 static void keep(const rg_config *c, int layer, rg_keep *out)
@@ -170,8 +165,7 @@ static const rg_layer_kind kinds[] = { [DIAGONAL] = { diagonal_weights, keep, bl
                                        [FULL] = { full_weights, keep, block } };
 
 const rg_arch rg_arch_s4 = {
-    .hf_name = "S4ForCausalLM", .hf_type = "s4_lm", .hf_prefix = "s4_layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(s4_settings), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .norm = norm, .head = head,
+    .hf_name = "S4ForCausalLM", .hf_type = "s4_lm", .hf_prefix = "s4_layers.", RG_KEYS(keys),
+    .own_bytes = sizeof(s4_settings), .finish = finish, .weights = weights, RG_KINDS(kinds), .norm = norm, .head = head,
     .ignored = ignored, .harmless = harmless,
 };

@@ -7,10 +7,7 @@
 #include <float.h>
 #include <string.h>
 
-static const ssd_settings *own(const rg_config *c)
-{
-    return RG_OWN(c, ssd_settings);
-}
+#define own(c) RG_OWN(c, ssd_settings)
 
 static int64_t inner_of(const ssd_settings *s)
 {
@@ -30,29 +27,10 @@ SIZE(SSD_HEADS, own(c)->n_heads)
 SIZE(SSD_GROUPS, own(c)->n_groups)
 SIZE(SSD_GROUP_DIM, inner_of(own(c)) / own(c)->n_groups)
 
-bool when_ssd_conv_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->conv_bias;
-}
-
-bool when_ssd_in_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->in_bias;
-}
-
-bool when_ssd_out_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->out_bias;
-}
-
-bool when_ssd_norm(const rg_config *c, int layer)
-{
-    (void)layer;
-    return own(c)->norm;
-}
+WHEN(when_ssd_conv_bias, own(c)->conv_bias)
+WHEN(when_ssd_in_bias, own(c)->in_bias)
+WHEN(when_ssd_out_bias, own(c)->out_bias)
+WHEN(when_ssd_norm, own(c)->norm)
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 

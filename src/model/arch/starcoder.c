@@ -33,19 +33,12 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 static const rg_weight_spec weights[] = { WEIGHTS_GPT2, { 0 } };
 
 static const rg_weight_spec layer_weights[] = {
-    WEIGHTS_LAYER_NORM(W_ATTN_NORM, "ln_1", "attn_norm"),
-    WEIGHTS_QKV_GROUPS("attn.c_attn"),
-    WEIGHTS_O("attn.c_proj"),
-    WEIGHTS_LAYER_NORM(W_FFN_NORM, "ln_2", "ffn_norm"),
-    WEIGHTS_UP_DOWN("mlp.c_fc", "mlp.c_proj"),
-    { 0 },
+    WEIGHTS_LAYER_NORM(W_ATTN_NORM, "ln_1", "attn_norm"), WEIGHTS_QKV_GROUPS("attn.c_attn"), WEIGHTS_O("attn.c_proj"),
+    WEIGHTS_LAYER_NORM(W_FFN_NORM, "ln_2", "ffn_norm"), WEIGHTS_UP_DOWN("mlp.c_fc", "mlp.c_proj"), { 0 },
 };
-
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_starcoder = {
     .hf_name = "GPTBigCodeForCausalLM", .hf_type = "gpt_bigcode", .gguf_name = "starcoder",
-    .hf_prefix = "transformer.h.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = gpt2_harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed_gpt2, .put_gguf = put_gguf_gpt2,
+    .hf_prefix = "transformer.h.", RG_KEYS(keys), .finish = finish, .harmless = gpt2_harmless, .weights = weights,
+    RG_KIND(layer_weights, keep_kv, block), .embed = embed_gpt2, .put_gguf = put_gguf_gpt2,
 };

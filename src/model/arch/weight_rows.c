@@ -4,51 +4,14 @@
 #include <math.h>
 #include <string.h>
 
-bool when_untied(const rg_config *c, int layer)
-{
-    (void)layer;
-    return !c->tie_embeddings;
-}
-
-bool when_attn_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return c->attn_bias;
-}
-
-bool when_own_kv(const rg_config *c, int layer)
-{
-    return c->layer[layer].kv_layer < 0;
-}
-
-bool when_own_kv_bias(const rg_config *c, int layer)
-{
-    return c->attn_bias && when_own_kv(c, layer);
-}
-
-bool when_o_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return c->o_bias;
-}
-
-bool when_mlp_bias(const rg_config *c, int layer)
-{
-    (void)layer;
-    return c->mlp_bias;
-}
-
-bool when_rope_factors(const rg_config *c, int layer)
-{
-    (void)layer;
-    return c->rope_factors;
-}
-
-bool when_shared(const rg_config *c, int layer)
-{
-    (void)layer;
-    return c->n_shared_experts > 0;
-}
+WHEN(when_untied, !c->tie_embeddings)
+WHEN(when_attn_bias, c->attn_bias)
+WHEN(when_own_kv, c->layer[layer].kv_layer < 0)
+WHEN(when_own_kv_bias, c->attn_bias && when_own_kv(c, layer))
+WHEN(when_o_bias, c->o_bias)
+WHEN(when_mlp_bias, c->mlp_bias)
+WHEN(when_rope_factors, c->rope_factors)
+WHEN(when_shared, c->n_shared_experts > 0)
 
 void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n)
 {
@@ -103,3 +66,6 @@ void load_flat(const rg_config *c, const float *src, float *dst, int64_t n)
     (void)c;
     memcpy(dst, src, (size_t)n * sizeof *dst);
 }
+
+const rg_weight_spec decoder_weights[] = { WEIGHTS_DECODER, { 0 } };
+const rg_weight_spec decoder_weights_and_freqs[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };

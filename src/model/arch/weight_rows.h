@@ -29,6 +29,8 @@ void load_minus_exp(const rg_config *c, const float *src, float *dst, int64_t n)
     { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied }
 
 #define WEIGHT_ROPE_FREQS { W_ROPE_FREQS, NULL, "rope_freqs", { ROPE_PAIRS }, .when = when_rope_factors }
+/* Tables of these alone. */
+extern const rg_weight_spec decoder_weights[], decoder_weights_and_freqs[];
 
 /* pairs: GGUF_PAIRS or GGUF_HALVES, how GGUF has the rows that are rotated. */
 #define GGUF_PAIRS true

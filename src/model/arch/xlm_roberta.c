@@ -44,15 +44,11 @@ static const rg_weight_spec weights[] = {
     WEIGHTS_BERT_HEAD("classifier.dense", "classifier.out_proj"), { 0 },
 };
 
-static const rg_layer_kind kinds[] = { { bert_layer_weights, keep_kv, block } };
-
 static const char *const ignored[] = { "embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias", NULL };
 
 const rg_arch rg_arch_xlm_roberta = {
     .hf_type = "xlm-roberta", .hf_type_too = { "roberta", "camembert" }, .gguf_name = "bert", .claims = claims,
-    .hf_prefix = "roberta.encoder.layer.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(bert_settings), .finish = finish,
-    .harmless = bert_harmless, .ignored = ignored, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
-    .embed = embed_encoder, .norm = norm_nothing, .score = score_tanh, .is_encoder = true,
-    .put_gguf = put_gguf_encoder,
+    .hf_prefix = "roberta.encoder.layer.", RG_KEYS(keys), .own_bytes = sizeof(bert_settings), .finish = finish,
+    .harmless = bert_harmless, .ignored = ignored, .weights = weights, RG_KIND(bert_layer_weights, keep_kv, block),
+    .embed = embed_encoder, .norm = norm_nothing, .score = score_tanh, .is_encoder = true, .put_gguf = put_gguf_encoder,
 };
