@@ -403,6 +403,7 @@ typedef enum rg_finish {
     RG_FINISH_NO_WEIGHTS, /* experts that it needs could not be read (rg_options.expert_bytes) */
     RG_FINISH_NOT_FINITE, /* the model computed NaN or infinity, so that no id can be drawn and no embedding made: its
                            *   weights are damaged, or too large for the recipe */
+    RG_FINISH_LOST,      /* ranks (rg_ranks_start) ended time and again while they computed it */
 } rg_finish;
 
 /* ---- model and engine -------------------------------------------------------------------------------------------- */
@@ -433,7 +434,8 @@ typedef struct rg_ranks rg_ranks;
 
 /* Start n - 1 processes beside this one (2 to 64 ranks in all), which end with it.  To be called before the process has
  * threads.  NULL and *err: n is out of range, or the system has too little for them.  If one of them ends before
- * rg_ranks_stop, the process ends with a message: no model can go on without it. */
+ * rg_ranks_stop, all are started again, open their models again, and engines compute anew what requests had computed
+ * (rg_usage.n_lost): the answers are the same.  If that fails, the process ends with a message. */
 RG_API rg_ranks *rg_ranks_start(int32_t n, rg_error *err);
 RG_API void rg_ranks_stop(rg_ranks *r); /* all engines that they run are closed; NULL is fine */
 
@@ -597,6 +599,8 @@ typedef struct rg_stats {
     bool draft_paused;       /* "auto" was not drafting in the latest step, since it would have taken longer */
     int32_t n_running, n_waiting;
     int64_t n_waiting_ids;
+    uint64_t n_rank_losses;  /* how often ranks ended and were started again; */
+    bool ranks_restart;      /*   they are being started now, and no step is computed */
     double queue_fill;       /* queue fill, 0 to 1: at 1 requests are refused */
     uint64_t state_bytes, state_used_bytes; /* all pools; blocks that sequences hold (those only cached not counted) */
     uint64_t state_live_bytes; /* the part of state_used_bytes that positions of sequences have been written into */
@@ -809,6 +813,7 @@ typedef struct rg_usage {
     int32_t n_prompt, n_cached, n_output; /* n_prompt: positions; n_cached: those found in the prefix cache */
     int32_t n_prefilled;  /* prompt positions whose state is there, the cached ones included; it never falls */
     int32_t n_preempted;
+    int32_t n_lost;       /* how often what was computed for it was lost with a rank, and is computed anew */
     int32_t n_steps;      /* steps that generated ids, */
     int32_t n_drafted, n_accepted; /*   in which so many ids of drafts were checked and accepted */
     int32_t n_predicted_accepted;  /*   of these, ids of rg_params.predicted */

@@ -26,6 +26,7 @@ FAILURES = {
     h.RG_FINISH_NO_WEIGHTS: (FileError, "experts that the answer needs could not be read"),
     h.RG_FINISH_NOT_FINITE: (InputError, "the model computed NaN or infinity: its weights are damaged, or too large for the recipe "
                                          "(recipe='exact' may help)"),
+    h.RG_FINISH_LOST: (FileError, "ranks that computed the answer ended time and again"),
 }
 
 

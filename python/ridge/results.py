@@ -14,7 +14,7 @@ __all__ = ["Token", "Answer", "Result", "PromptLogprobs", "Ranked", "Usage", "In
 
 FINISH = {h.RG_RUNNING: None, h.RG_FINISH_STOP: "stop", h.RG_FINISH_LENGTH: "length", h.RG_FINISH_CANCELLED: "cancelled",
           h.RG_FINISH_DEADLINE: "deadline", h.RG_FINISH_GRAMMAR: "grammar", h.RG_FINISH_NO_WEIGHTS: "no_weights",
-          h.RG_FINISH_NOT_FINITE: "not_finite"}
+          h.RG_FINISH_NOT_FINITE: "not_finite", h.RG_FINISH_LOST: "lost"}
 POOLINGS = {"model": h.RG_POOLING_MODEL, "last": h.RG_POOLING_LAST, "mean": h.RG_POOLING_MEAN, "cls": h.RG_POOLING_CLS,
             "max": h.RG_POOLING_MAX, "sqrt_mean": h.RG_POOLING_SQRT_MEAN, "weighted_mean": h.RG_POOLING_WEIGHTED_MEAN}
 UNCACHED = {h.RG_UNCACHED_NOTHING: "nothing", h.RG_UNCACHED_NEW: "new", h.RG_UNCACHED_GONE: "gone", h.RG_UNCACHED_OFF: "off"}

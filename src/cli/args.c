@@ -18,6 +18,8 @@ bool cli_finished(rg_finish finish, rg_error *err)
 {
     if (finish == RG_FINISH_NO_WEIGHTS)
         return rg_fail(err, RG_E_IO, "experts that the answer needs could not be read");
+    if (finish == RG_FINISH_LOST)
+        return rg_fail(err, RG_E_IO, "ranks that computed the answer ended time and again");
     if (finish != RG_FINISH_NOT_FINITE)
         return true;
     return rg_fail(err, RG_E_INPUT, "the model computed NaN or infinity: its weights are damaged, or too large for the "

@@ -368,6 +368,13 @@ void *rg_durable_room(rg_durable *d)
     return b ? b->bytes : NULL;
 }
 
+void rg_durable_drop_room(rg_durable *d, void *bytes)
+{
+    pthread_mutex_lock(&d->lock);
+    push(&d->free, buffer_of(d, bytes));
+    pthread_mutex_unlock(&d->lock);
+}
+
 /* What was said to the thread. */
 static void unlock_and_wake(rg_durable *d)
 {

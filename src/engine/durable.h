@@ -59,8 +59,9 @@ rg_block_name rg_durable_after(const rg_block_name *before, const int32_t tokens
 
 /* ---- writing: the engine's thread ---- */
 
-/* A buffer for a block, to be filled and put; NULL: all are in use. */
+/* A buffer for a block, to be filled and put, or dropped; NULL: all are in use. */
 void *rg_durable_room(rg_durable *d);
+void rg_durable_drop_room(rg_durable *d, void *buffer);
 void rg_durable_put(rg_durable *d, void *buffer, const rg_block_place *at);
 
 /* ---- reading: the engine's thread ---- */

@@ -178,6 +178,11 @@ static tenant *begin_queue(rg_fair *f, uint64_t key)
 
 /* ---- the queues -------------------------------------------------------------------------------------------------- */
 
+int32_t rg_fair_room(const rg_fair *f)
+{
+    return f->room - f->n;
+}
+
 void rg_fair_add(rg_fair *f, rg_request *r)
 {
     rg_request **at = &f->returning;

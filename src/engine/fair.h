@@ -18,6 +18,7 @@ typedef struct rg_fair rg_fair;
 rg_fair *rg_fair_new(int32_t room, rg_error *err); /* room: for so many waiting requests */
 void rg_fair_free(rg_fair *f);                     /* NULL is fine; the queue must be empty */
 
+int32_t rg_fair_room(const rg_fair *f); /* for so many more */
 void rg_fair_add(rg_fair *f, rg_request *r);
 void rg_fair_remove(rg_fair *f, rg_request *r); /* leaves without having run; its tenant pays nothing */
 /* The head of the queue; the same one until it is taken or the queue changes.  NULL: the queue is empty. */

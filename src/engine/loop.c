@@ -131,6 +131,7 @@ rg_loop *rg_loop_new(rg_runner *runner, const rg_loop_options *options, rg_error
     }
     if (!make_member(l, runner, err))
         goto fail;
+    runner->is_renewed = true; /* see recover */
     l->scheduler = rg_scheduler_new(l->member.states, &l->admission, &l->time, &l->options, err);
     if (!l->scheduler || !make_arrays(l, err))
         goto fail;
@@ -275,11 +276,36 @@ static void publish(rg_loop *l, bool stepped)
     pthread_mutex_unlock(&l->lock);
 }
 
+/* The state of all sequences is gone with ranks that had parts of it.  What has been drawn stays: requests wait again,
+ * and compute the same state anew, once there are ranks. */
+static void recover(rg_loop *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->stats.n_rank_losses++;
+    l->stats.ranks_restart = true;
+    pthread_mutex_unlock(&l->lock);
+    rg_scheduler_lose(l->scheduler);
+    for (rg_request *r = l->restoring; r; r = r->turn.next) {
+        if (r->turn.is_restoring)
+            rg_states_forsake(l->member.states, r);
+        r->turn.is_restoring = false;
+    }
+    rg_states_forget(l->member.states);
+    l->member.runner->renew_state(l->member.runner);
+    pthread_mutex_lock(&l->lock);
+    l->stats.ranks_restart = false;
+    pthread_mutex_unlock(&l->lock);
+}
+
 /* Requests that end now leave, and a turn begins.  False: nothing is to be computed; *left: something left. */
 static bool begin_turn(rg_loop *l, bool *left)
 {
+    const bool lost = rg_runner_lost_state(l->member.runner);
+
+    if (lost)
+        recover(l);
     admit(l);
-    *left = rg_scheduler_reap(l->scheduler, false) > 0;
+    *left = rg_scheduler_reap(l->scheduler, false) > 0 || lost;
     l->turn_s = 0;
     if (!rg_loop_next(l))
         return false;
@@ -308,8 +334,10 @@ bool rg_loop_step(rg_loop *l)
     }
     if (l->phase == RG_LOOP_DRAFTS) {
         rg_loop_lay_out(l);
-        rg_loop_forward(l);
-        rg_loop_commit(l);
+        if (rg_loop_forward(l))
+            rg_loop_commit(l);
+        else
+            rg_loop_undo(l);
         l->phase = RG_LOOP_LEARNS;
     }
     note_time(l, start);

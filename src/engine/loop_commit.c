@@ -31,6 +31,13 @@ void rg_loop_commit(rg_loop *l)
     rg_speculation_give_features(l->speculation);
 }
 
+void rg_loop_undo(rg_loop *l)
+{
+    for (int i = 0; i < l->step.n_plan; i++)
+        if (rg_work_request(&l->step, i)->work->undo)
+            rg_work_request(&l->step, i)->work->undo(rg_work_request(&l->step, i));
+}
+
 /* What the turn took counts as its tenants', by their rows, among all members. */
 static void charge(rg_loop *l)
 {

@@ -58,12 +58,14 @@ static void note_step(rg_loop *l, double took_s, double limit_s)
     }
 }
 
-void rg_loop_forward(rg_loop *l)
+bool rg_loop_forward(rg_loop *l)
 {
     const rg_sink sink = rg_work_sink(&l->step);
     rg_step_load load = load_of(l);
 
     rg_member_step(&l->member, &sink);
+    if (rg_runner_lost_state(l->member.runner))
+        return false;
     const double took_s = l->member.took_s;
     if (l->speculation)
         rg_speculation_stepped(l->speculation, &load, took_s);
@@ -77,4 +79,5 @@ void rg_loop_forward(rg_loop *l)
     l->stats.limit_s += limit_s;
     pthread_mutex_unlock(&l->lock);
     note_step(l, took_s, limit_s);
+    return true;
 }

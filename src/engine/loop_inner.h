@@ -73,8 +73,11 @@ void rg_loop_check_wanted(rg_loop *l);
 bool rg_loop_next(rg_loop *l);
 /* Lay out the rows of all spans, with their drafts. */
 void rg_loop_lay_out(rg_loop *l);
-/* Compute the rows, and draw an id, or whatever is wanted, from each of those that have an output. */
-void rg_loop_forward(rg_loop *l);
+/* Compute the rows, and draw an id, or whatever is wanted, from each of those that have an output.  False: all state is
+ * gone, and nothing was drawn that stands (rg_runner.keeps_state). */
+bool rg_loop_forward(rg_loop *l);
+/* Otherwise: as if the step had not been. */
+void rg_loop_undo(rg_loop *l);
 /* Keep the rows' state, and give out the ids. */
 void rg_loop_commit(rg_loop *l);
 /* Drafters have learnt from it: end what has ended. */

@@ -272,6 +272,7 @@ void rg_request_note_prefilled(rg_request *r, int32_t n)
 rg_usage rg_request_used(const rg_request *r)
 {
     rg_usage u = { .n_prompt = r->params.n_prompt, .n_cached = r->counts.n_cached, .n_preempted = r->counts.n_preempted,
+                   .n_lost = r->counts.n_lost,
                    .n_prefilled = r->counts.n_prefilled, .n_steps = r->counts.n_steps,
                    .n_drafted = r->counts.n_drafted, .n_accepted = r->counts.n_accepted,
                    .n_predicted_accepted = r->counts.n_predicted_accepted,

@@ -112,6 +112,7 @@ typedef struct rg_request_counts { /* for rg_usage; any thread may read them */
     atomic_int n_predicted_accepted; /* of n_accepted, those of the request's own predicted text */
     atomic_int n_drafted, n_accepted, n_steps; /* ids of drafts, those accepted, and steps that drew ids */
     atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
+    atomic_int n_lost;       /* how often its state was lost with ranks */
     atomic_int n_prefilled;
     atomic_int uncached;     /* rg_uncached, once admitted */
     _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */

@@ -69,7 +69,10 @@ static bool put_block(const rg_states *s, rg_node *node, int g, int32_t depth)
 
     if (!to)
         return false;
-    rg_store_save(s->store, g, rg_prefix_block(s->prefix, node, g), to);
+    if (!rg_store_save(s->store, g, rg_prefix_block(s->prefix, node, g), to)) {
+        rg_durable_drop_room(s->durable, to);
+        return false;
+    }
     rg_durable_put(s->durable, to, &at);
     return true;
 }
@@ -219,7 +222,7 @@ static bool load(rg_states *s, restore *x, const rg_arrival *a)
 }
 
 /* Let go of what has arrived, the deepest first: it is cached now, and evicted from its end. */
-static void *end(rg_states *s, restore *x)
+static void let_go(rg_states *s, restore *x)
 {
     for (int32_t b = x->n_path - 1; b >= 0; b--)
         for (int g = 0; g < s->spec.n_groups; g++) {
@@ -233,6 +236,11 @@ static void *end(rg_states *s, restore *x)
         rg_prefix_unpin(s->prefix, x->tail);
     x->tail = NULL;
     x->n_path = 0;
+}
+
+static void *end(rg_states *s, restore *x)
+{
+    let_go(s, x);
     x->seek = NULL;
     return x->of.owner;
 }
@@ -260,6 +268,7 @@ void rg_states_forsake(rg_states *s, const void *owner)
     for (restore *x = s->durable ? s->restores->all : NULL; x && x < s->restores->all + RG_SEEKS; x++) {
         if (!x->seek || x->of.owner != owner)
             continue;
+        let_go(s, x);
         x->of.owner = NULL;
         x->given_up = true; /* its ids may be gone */
         rg_durable_give_up(s->durable, x->seek);

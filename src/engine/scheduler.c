@@ -25,7 +25,7 @@ rg_scheduler *rg_scheduler_new(rg_states *states, rg_admission *admission, const
         rg_fail_memory(err, n * sizeof(rg_seq *));
         goto fail;
     }
-    s->fair = rg_fair_new(rg_admission_most(options->max_waiting) + options->max_seqs, err);
+    s->fair = rg_fair_new(rg_admission_most(options->max_waiting) + 2 * options->max_seqs, err);
     if (!s->fair ||
         !rg_shares_reserve(&s->shares, rg_admission_most(options->max_waiting) + 2 * options->max_seqs, err))
         goto fail;
@@ -223,6 +223,8 @@ static rg_finish ends_now(const rg_request *r, uint64_t now)
         return RG_FINISH_NO_WEIGHTS;
     if (atomic_load_explicit(&r->not_finite, memory_order_relaxed))
         return RG_FINISH_NOT_FINITE;
+    if (atomic_load_explicit(&r->counts.n_lost, memory_order_relaxed) > RG_MOST_LOST)
+        return RG_FINISH_LOST;
     return r->who.deadline_ns && now >= r->who.deadline_ns ? RG_FINISH_DEADLINE : RG_RUNNING;
 }
 

@@ -59,6 +59,10 @@ int rg_scheduler_reap(rg_scheduler *s, bool all);
 /* Take the state of all samples of r and let it wait again.  False: r is NULL or does not run. */
 bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how);
 
+/* The state of all running requests is gone: they wait again, and are computed anew; those that this has happened to
+ * too often end. */
+void rg_scheduler_lose(rg_scheduler *s);
+
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s);
 bool rg_scheduler_some_wait(const rg_scheduler *s); /* some wait that are not of the background */
 int32_t rg_scheduler_n_running(const rg_scheduler *s);

@@ -11,6 +11,8 @@
 #include "engine/shares.h"
 #include "engine/work/work.h"
 
+enum { RG_MOST_LOST = 2 }; /* times that ranks may end while they compute a request: it may be why they do */
+
 enum { RG_LIST_NONE, RG_LIST_WAITING, RG_LIST_RUNNING }; /* rg_request.state */
 
 /* Linked by next and prev of the requests. */

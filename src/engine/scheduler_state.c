@@ -88,6 +88,28 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
     return true;
 }
 
+static bool some_are_active(const rg_request *r)
+{
+    for (int i = 0; i < r->n_branches; i++)
+        if (rg_sample_is_active(&r->samples[i]))
+            return true;
+    return false;
+}
+
+/* What was copied out is whole, and stays.  Those for which the queue has no room end, the last ones. */
+void rg_scheduler_lose(rg_scheduler *s)
+{
+    int32_t room = rg_fair_room(s->fair);
+
+    for (rg_request *r = s->running.head; r; r = r->turn.next)
+        atomic_fetch_add(&r->counts.n_lost, room-- > 0 ? some_are_active(r) : RG_MOST_LOST + 1);
+    (void)rg_scheduler_reap(s, false);
+    for (rg_request *r; (r = s->running.head);) {
+        (void)rg_scheduler_preempt(s, r, RG_PREEMPT_RECOMPUTE);
+        rg_request_wake(r);
+    }
+}
+
 bool rg_scheduler_may_clear(const rg_scheduler *s, const rg_request *r)
 {
     return !r->params.background && s->running.tail && s->running.tail->params.background;

@@ -597,6 +597,7 @@ bool rg_seq_swap_out(rg_states *s, rg_seq *q)
 {
     size_t bytes = kept_bytes(s, q->committed);
     uint8_t *to = rg_alloc(bytes);
+    bool kept = true;
 
     RG_ASSERT(!q->swapped);
     if (!to)
@@ -607,9 +608,15 @@ bool rg_seq_swap_out(rg_states *s, rg_seq *q)
         for (int32_t b = 0; b < blocks_for(q->committed); b++) {
             if (!keeps(s, g, b, q->committed))
                 continue;
-            rg_store_save(s->store, g, q->table[g][b], to);
+            kept = rg_store_save(s->store, g, q->table[g][b], to) && kept;
             to += s->spec.group[g].block_bytes;
         }
+    }
+    if (!kept) {
+        rg_free(q->swapped);
+        q->swapped = NULL;
+        q->swapped_bytes = 0;
+        return false;
     }
     cut_blocks(s, q, 0);
     drop_slots(s, q);

@@ -16,7 +16,7 @@ typedef struct rg_states rg_states; /* pools, store and prefix index of one engi
 /* n_blocks per group as the store was made.  use_prefixes false: nothing is ever shared across requests. */
 rg_states *rg_states_new(const rg_state_spec *spec, rg_store *store, bool use_prefixes, rg_error *err);
 void rg_states_free(rg_states *s);
-void rg_states_forget(rg_states *s); /* every cached prefix; no sequence is live */
+void rg_states_forget(rg_states *s); /* every cached prefix; no sequence holds blocks */
 void rg_states_check(const rg_states *s); /* asserts that sequences, pools and index agree */
 
 typedef struct rg_seq {
@@ -75,7 +75,8 @@ bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens);
 /* Release all blocks: committed = length = 0.  tokens (may be NULL): the sequence's ids, so that the prefix index gets
  * what was committed beyond the last full block as well. */
 void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens);
-/* Out to plain memory and back, committed part only.  False: no memory (out) or no blocks (in); nothing changed. */
+/* Out to plain memory and back, committed part only.  False: no memory, or the state is gone with a rank (out), or no
+ * blocks (in); nothing changed. */
 bool rg_seq_swap_out(rg_states *s, rg_seq *q);
 bool rg_seq_swap_in(rg_states *s, rg_seq *q);
 

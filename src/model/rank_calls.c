@@ -5,16 +5,19 @@
 #include "model/rank_calls.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 
 enum {
     FIRST_PIECE = 4096,
     PIECE = 65536,
     MOST = 64, /* models, and runners, at a time */
-    MOST_PATH = 4096,
+    MOST_TOLD = 1 << 24, /* bytes of what opens a model */
+    TRIES = 3, /* groups that are started, one after the other, in place of one that was lost */
 };
 
 typedef enum verb { VERB_OPEN, VERB_CLOSE, VERB_RUNNER, VERB_RUNNER_FREE, VERB_STEP, VERB_STORE, VERB_END } verb;
@@ -31,12 +34,20 @@ typedef struct wire {
     size_t used, room; /* of the piece */
 } wire;
 
+/* A model, or a runner, that the other ranks have: what they were told to make it, for those who take their places. */
+typedef struct made {
+    bool is_used, is_made; /* is_made: by all ranks */
+    rg_buf told;
+} made;
+
 struct rg_ranks {
     rg_link *link;
     pthread_mutex_t lock;
     wire wire;
     bool by_mpi;
-    bool model[MOST + 1], runner[MOST + 1]; /* numbers in use, from 1 on */
+    atomic_uint group;                      /* counts the groups of processes that were lost */
+    made model[MOST + 1], runner[MOST + 1]; /* by number, from 1 on */
+    made *making;                           /* what rg_ranks_answer is about */
 };
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
@@ -59,11 +70,16 @@ static void put_int(wire *w, int32_t n)
     put(w, &n, sizeof n);
 }
 
-/* A string, or NULL. */
-static void put_text(wire *w, const char *s)
+static void add_int(rg_buf *b, int32_t n)
 {
-    put_int(w, s ? (int32_t)strlen(s) : -1);
-    put(w, s, s ? strlen(s) : 0);
+    rg_buf_add(b, &n, sizeof n);
+}
+
+/* A string, or NULL. */
+static void add_text(rg_buf *b, const char *s)
+{
+    add_int(b, s ? (int32_t)strlen(s) : -1);
+    rg_buf_add(b, s ? s : "", s ? strlen(s) : 0);
 }
 
 static void begin(rg_ranks *r, verb v, int number)
@@ -307,80 +323,16 @@ void rg_ranks_unlock(rg_ranks *r)
     pthread_mutex_unlock(&r->lock);
 }
 
-static int free_number(bool *used)
-{
-    for (int i = 1; i <= MOST; i++)
-        if (!used[i])
-            return used[i] = true, i;
-    RG_ASSERT(!"too many models on ranks");
-    return 0;
-}
+/* ---- what is made, and made again ---- */
 
-/* Stays locked until rg_ranks_answer. */
-bool rg_ranks_open(rg_ranks *r, rg_model *m, const rg_model_options *o, rg_error *err)
-{
-    if (!o->path)
-        return rg_fail(err, RG_E_UNSUPPORTED, "a model on ranks is opened from a file, by each of them");
-    rg_ranks_lock(r);
-    m->ranks = r;
-    m->number = free_number(r->model);
-    begin(r, VERB_OPEN, m->number);
-    wire *w = &r->wire;
-    put_text(w, o->path);
-    put_text(w, o->kv_type);
-    put_text(w, o->backend ? o->backend->name : "ref");
-    put_int(w, o->max_draft);
-    put_int(w, o->n_threads);
-    put_int(w, o->random_weights);
-    put_int(w, (int32_t)o->declared_type);
-    put_int(w, o->n_adapters);
-    for (int i = 0; i < o->n_adapters; i++) {
-        put_text(w, o->adapters[i].name);
-        put_text(w, o->adapters[i].path);
-    }
-    end(r);
-    return true;
-}
-
-void rg_ranks_close(rg_ranks *r, const rg_model *m)
-{
-    rg_ranks_lock(r);
-    begin(r, VERB_CLOSE, m->number);
-    end(r);
-    r->model[m->number] = false;
-    rg_ranks_unlock(r);
-}
-
-/* Likewise stays locked. */
-int rg_ranks_runner(rg_ranks *r, const rg_model *m, const rg_runner_options *o, const rg_runner_sizes *sizes)
-{
-    rg_ranks_lock(r);
-    const int number = free_number(r->runner);
-
-    begin(r, VERB_RUNNER, number);
-    put_int(&r->wire, m->number);
-    put_text(&r->wire, o->backend->name);
-    put(&r->wire, o, sizeof *o);
-    put(&r->wire, sizes, sizeof *sizes);
-    end(r);
-    return number;
-}
-
-void rg_ranks_runner_free(rg_ranks *r, int runner)
-{
-    rg_ranks_lock(r);
-    begin(r, VERB_RUNNER_FREE, runner);
-    end(r);
-    r->runner[runner] = false;
-    rg_ranks_unlock(r);
-}
-
-bool rg_ranks_answer(rg_ranks *r, rg_error *err)
+static bool read_answers(const rg_ranks *r, rg_error *err)
 {
     bool ok = true;
 
     (void)rg_link_slot(r->link);
     rg_link_exchange(r->link, RG_LINK_TO_ZERO, sizeof(answer));
+    if (rg_link_is_lost(r->link))
+        return rg_fail(err, RG_E_IO, "a rank has ended before it had its part of the model");
     for (int rank = 1; rank < r->link->n; rank++) {
         const answer *a = rg_link_of(r->link, rank);
 
@@ -391,13 +343,186 @@ bool rg_ranks_answer(rg_ranks *r, rg_error *err)
         }
         ok = ok && a->ok;
     }
+    return ok;
+}
+
+static void tell_made(rg_ranks *r, const made *m)
+{
+    r->wire = (wire){ .link = r->link, .at = rg_link_slot(r->link), .room = FIRST_PIECE };
+    put(&r->wire, m->told.data, m->told.n);
+    end(r);
+}
+
+static bool make_again(rg_ranks *r, const made *all, rg_error *err)
+{
+    for (int i = 1; i <= MOST; i++) {
+        if (!all[i].is_made)
+            continue;
+        tell_made(r, &all[i]);
+        if (!read_answers(r, err))
+            return false;
+    }
+    return true;
+}
+
+/* Under the lock: after this the link is not lost. */
+static void restart(rg_ranks *r)
+{
+    rg_error err = { 0 };
+
+    for (int i = 0; i < TRIES; i++) {
+        atomic_fetch_add(&r->group, 1);
+        if (rg_link_restart(r->link, &err) && make_again(r, r->model, &err) && make_again(r, r->runner, &err))
+            return;
+        if (!rg_link_is_lost(r->link))
+            break;
+    }
+    rg_link_give_up(r->link, err.text);
+}
+
+/* Begin to make something, which has a number then; NULL and *err: too many are there. */
+static made *new_made(made *all, verb v, rg_error *err)
+{
+    for (int i = 1; i <= MOST; i++) {
+        made *m = &all[i];
+
+        if (m->is_used)
+            continue;
+        m->is_used = true;
+        rg_buf_init(&m->told, MOST_TOLD);
+        add_int(&m->told, v);
+        add_int(&m->told, i);
+        return m;
+    }
+    return rg_fail(err, RG_E_LIMIT, "ranks have %d models at most at a time", MOST), NULL;
+}
+
+static void drop_made(made *m)
+{
+    rg_buf_fini(&m->told);
+    *m = (made){ 0 };
+}
+
+/* Locked: tell what was put down.  Stays locked until rg_ranks_answer, or false and *err. */
+static bool make(rg_ranks *r, made *m, rg_error *err)
+{
+    if (m->told.failed) {
+        drop_made(m);
+        rg_ranks_unlock(r);
+        return rg_fail_memory(err, MOST_TOLD);
+    }
+    r->making = m;
+    tell_made(r, m);
+    return true;
+}
+
+/* Under the lock, to make something. */
+static made *begin_making(rg_ranks *r, made *all, verb v, rg_error *err)
+{
+    rg_ranks_lock(r);
+    if (rg_link_is_lost(r->link))
+        restart(r);
+    made *m = new_made(all, v, err);
+    if (!m)
+        rg_ranks_unlock(r);
+    return m;
+}
+
+static void unmake(rg_ranks *r, made *m, verb v, int number)
+{
+    rg_ranks_lock(r);
+    if (!rg_link_is_lost(r->link)) {
+        begin(r, v, number);
+        end(r);
+    }
+    drop_made(m);
+    rg_ranks_unlock(r);
+}
+
+bool rg_ranks_answer(rg_ranks *r, rg_error *err)
+{
+    const bool ok = read_answers(r, err);
+
+    r->making->is_made = ok;
+    r->making = NULL;
     rg_ranks_unlock(r);
     return ok;
 }
 
-void rg_ranks_step(rg_ranks *r, int runner, const rg_state_spec *spec, const rg_batch *batch, int given_cols)
+bool rg_ranks_open(rg_ranks *r, rg_model *m, const rg_model_options *o, rg_error *err)
 {
-    begin(r, VERB_STEP, runner);
+    if (!o->path)
+        return rg_fail(err, RG_E_UNSUPPORTED, "a model on ranks is opened from a file, by each of them");
+    made *opening = begin_making(r, r->model, VERB_OPEN, err);
+    if (!opening)
+        return false;
+    rg_buf *b = &opening->told;
+    add_text(b, o->path);
+    add_text(b, o->kv_type);
+    add_text(b, o->backend ? o->backend->name : "ref");
+    add_int(b, o->max_draft);
+    add_int(b, o->n_threads);
+    add_int(b, o->random_weights);
+    add_int(b, (int32_t)o->declared_type);
+    add_int(b, o->n_adapters);
+    for (int i = 0; i < o->n_adapters; i++) {
+        add_text(b, o->adapters[i].name);
+        add_text(b, o->adapters[i].path);
+    }
+    if (!make(r, opening, err))
+        return false;
+    m->ranks = r;
+    m->number = (int)(opening - r->model);
+    return true;
+}
+
+void rg_ranks_close(rg_ranks *r, const rg_model *m)
+{
+    unmake(r, &r->model[m->number], VERB_CLOSE, m->number);
+}
+
+bool rg_ranks_runner(rg_ranks *r, const rg_model *m, const rg_runner_options *o, const rg_runner_sizes *sizes,
+                     rg_rank_runner *out, rg_error *err)
+{
+    made *making = begin_making(r, r->runner, VERB_RUNNER, err);
+
+    if (!making)
+        return false;
+    add_int(&making->told, m->number);
+    add_text(&making->told, o->backend->name);
+    rg_buf_add(&making->told, o, sizeof *o);
+    rg_buf_add(&making->told, sizes, sizeof *sizes);
+    if (!make(r, making, err))
+        return false;
+    *out = (rg_rank_runner){ .number = (int)(making - r->runner), .group = atomic_load(&r->group) };
+    return true;
+}
+
+void rg_ranks_runner_free(rg_ranks *r, const rg_rank_runner *of)
+{
+    unmake(r, &r->runner[of->number], VERB_RUNNER_FREE, of->number);
+}
+
+/* ---- what runners do ---- */
+
+bool rg_ranks_keep(const rg_ranks *r, const rg_rank_runner *of)
+{
+    return of->group == atomic_load(&r->group) && !rg_link_is_lost(r->link);
+}
+
+void rg_ranks_renew(rg_ranks *r, rg_rank_runner *of)
+{
+    rg_ranks_lock(r);
+    if (rg_link_is_lost(r->link))
+        restart(r);
+    of->group = atomic_load(&r->group);
+    rg_ranks_unlock(r);
+}
+
+void rg_ranks_step(rg_ranks *r, const rg_rank_runner *of, const rg_state_spec *spec, const rg_batch *batch,
+                   int given_cols)
+{
+    begin(r, VERB_STEP, of->number);
     put_batch(&r->wire, spec, batch, given_cols);
     end(r);
 }
@@ -414,11 +539,10 @@ static void take_parts(rg_link *link, uint8_t *to, size_t part)
     }
 }
 
-void rg_ranks_store(rg_ranks *r, int runner, const rg_state_spec *spec, const rg_store_call *c)
+static void tell_store(rg_ranks *r, int runner, const rg_state_spec *spec, const rg_store_call *c)
 {
     const size_t whole = spec->group[c->group].block_bytes;
 
-    rg_ranks_lock(r);
     begin(r, VERB_STORE, runner);
     put(&r->wire, c, sizeof *c);
     if (c->verb == RG_STORE_LOAD)
@@ -428,7 +552,16 @@ void rg_ranks_store(rg_ranks *r, int runner, const rg_state_spec *spec, const rg
     end(r);
     if (c->verb == RG_STORE_SAVE)
         take_parts(r->link, c->save, whole / (size_t)r->link->n);
+}
+
+bool rg_ranks_store(rg_ranks *r, const rg_rank_runner *of, const rg_state_spec *spec, const rg_store_call *c)
+{
+    rg_ranks_lock(r);
+    if (rg_ranks_keep(r, of))
+        tell_store(r, of->number, spec, c);
+    const bool kept = rg_ranks_keep(r, of);
     rg_ranks_unlock(r);
+    return kept;
 }
 
 /* ---- the other ranks --------------------------------------------------------------------------------------------- */
@@ -531,7 +664,7 @@ static void give_part(follower *f, const rg_store *s, const rg_store_call *c, si
 {
     uint8_t *block = need(rg_alloc_tail(0, part, 1));
 
-    rg_store_save(s, c->group, c->block, block);
+    RG_ASSERT(rg_store_save(s, c->group, c->block, block)); /* nobody is told of it */
     for (size_t done = 0, some; done < part; done += some) {
         some = part - done < RG_LINK_SLOT ? part - done : RG_LINK_SLOT;
         memcpy(rg_link_slot(f->link), block + done, some);
@@ -660,8 +793,10 @@ void rg_ranks_stop(rg_ranks *r)
 {
     if (!r)
         return;
-    begin(r, VERB_END, 0);
-    end(r);
+    if (!rg_link_is_lost(r->link)) {
+        begin(r, VERB_END, 0);
+        end(r);
+    }
     if (r->by_mpi)
         rg_link_mpi_close(r->link);
     else

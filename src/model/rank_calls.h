@@ -27,15 +27,30 @@ void rg_ranks_unlock(rg_ranks *r);
  * has done the same.  False and *err: what is asked cannot be told, and nobody was. */
 bool rg_ranks_open(rg_ranks *r, rg_model *m, const rg_model_options *o, rg_error *err) RG_MUST_CHECK;
 void rg_ranks_close(rg_ranks *r, const rg_model *m);
-/* A runner's number, by which steps and calls name it. */
-int rg_ranks_runner(rg_ranks *r, const rg_model *m, const rg_runner_options *o, const rg_runner_sizes *sizes);
-void rg_ranks_runner_free(rg_ranks *r, int runner);
-/* True if all other ranks could do what they were told.  False and *err: what the first of them says. */
+
+/* A runner as the other ranks know it: its number, and the group of processes that keep its state with rank 0. */
+typedef struct rg_rank_runner {
+    int number; /* 0: there is none */
+    uint32_t group;
+} rg_rank_runner;
+
+bool rg_ranks_runner(rg_ranks *r, const rg_model *m, const rg_runner_options *o, const rg_runner_sizes *sizes,
+                     rg_rank_runner *out, rg_error *err) RG_MUST_CHECK;
+void rg_ranks_runner_free(rg_ranks *r, const rg_rank_runner *of);
+/* True if all other ranks could do what they were told.  False and *err: what the first of them says, or that one has
+ * ended. */
 bool rg_ranks_answer(rg_ranks *r, rg_error *err) RG_MUST_CHECK;
 
+/* False: its group has lost a rank, and the state that a runner kept with it is gone. */
+bool rg_ranks_keep(const rg_ranks *r, const rg_rank_runner *of);
+/* Have the runner's state kept again, all of it zeros, by another group if need be, which opens all models and makes
+ * all runners again.  Ends the process if that cannot be done. */
+void rg_ranks_renew(rg_ranks *r, rg_rank_runner *of);
+
 /* The others compute a batch too; rank 0 does so next, before rg_ranks_unlock. */
-void rg_ranks_step(rg_ranks *r, int runner, const rg_state_spec *spec, const rg_batch *batch, int given_cols);
-/* They change the stores of their runners. */
-void rg_ranks_store(rg_ranks *r, int runner, const rg_state_spec *spec, const rg_store_call *c);
+void rg_ranks_step(rg_ranks *r, const rg_rank_runner *of, const rg_state_spec *spec, const rg_batch *batch,
+                   int given_cols);
+/* They change the stores of their runners.  False: its state is gone, and so is what was to be saved. */
+bool rg_ranks_store(rg_ranks *r, const rg_rank_runner *of, const rg_state_spec *spec, const rg_store_call *c);
 
 #endif

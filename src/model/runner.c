@@ -12,7 +12,7 @@ typedef struct model_runner {
     rg_pool *pool;
     rg_lane *lane;
     const rg_reader *reader; /* around the lane's, or it */
-    int number;              /* by which other ranks know it; 0: there are none, or this is not rank 0 */
+    rg_rank_runner on_ranks; /* number 0: there are no others, or this is not rank 0 */
 } model_runner;
 
 /* Below so many operations and bytes a second thread costs more in barriers than it brings. */
@@ -35,12 +35,76 @@ static bool is_small(const model_runner *r, const rg_batch *batch)
            rg_step_bytes(facts, &load) < SMALL_STEP_BYTES;
 }
 
+/* ---- on ranks ---- */
+
+static bool keeps_state(const rg_runner *self)
+{
+    const model_runner *r = (const model_runner *)self;
+
+    return rg_ranks_keep(r->m->ranks, &r->on_ranks);
+}
+
+static void renew_state(rg_runner *self)
+{
+    model_runner *r = (model_runner *)self;
+
+    rg_ranks_renew(r->m->ranks, &r->on_ranks);
+}
+
+/* Results go on to the sink of a step unless a rank is lost, since these mean nothing then. */
+typedef struct kept_sink {
+    const model_runner *r;
+    const rg_sink *sink;
+} kept_sink;
+
+static void give_logits(void *arg, int thread, int i, float *logits)
+{
+    const kept_sink *k = arg;
+
+    if (keeps_state(&k->r->base))
+        k->sink->logits(k->sink->arg, thread, i, logits);
+}
+
+static void give_hidden(void *arg, int thread, int i, const float *rows, size_t stride)
+{
+    const kept_sink *k = arg;
+
+    if (keeps_state(&k->r->base))
+        k->sink->hidden(k->sink->arg, thread, i, rows, stride);
+}
+
+static void give_scores(void *arg, int thread, int i, const float *scores)
+{
+    const kept_sink *k = arg;
+
+    if (keeps_state(&k->r->base))
+        k->sink->scores(k->sink->arg, thread, i, scores);
+}
+
+/* Without a caller who renews the state, whoever waits for this step would go on with nothing. */
+static void step_on_ranks(model_runner *r, rg_step *one)
+{
+    kept_sink kept = { .r = r, .sink = one->sink };
+    const rg_sink sink = { .logits = give_logits, .hidden = give_hidden, .scores = give_scores, .arg = &kept };
+
+    one->sink = one->sink ? &sink : NULL;
+    rg_ranks_lock(r->m->ranks);
+    if (keeps_state(&r->base)) {
+        rg_ranks_step(r->m->ranks, &r->on_ranks, r->base.spec, one->batch, (int)r->m->config.dim);
+        r->lane->backend->submit(r->lane, one);
+        r->lane->backend->wait(r->lane);
+    }
+    if (!r->base.is_renewed && !keeps_state(&r->base))
+        rg_link_give_up(r->m->link, "one of them has ended");
+    rg_ranks_unlock(r->m->ranks);
+}
+
 static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
 {
     model_runner *r = (model_runner *)self;
 
     RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits && batch->n_scores <= r->o.max_seqs);
-    const rg_step one = { .text = forward,
+    rg_step one = { .text = forward,
                           .model = r->m,
                           .batch = batch,
                           .reader = r->reader,
@@ -51,21 +115,19 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
                           .n_threads = is_small(r, batch) ? 1 : r->o.n_threads,
                           .state = rg_store_memory(r->base.store),
                           .sink = sink };
-    if (r->number) {
-        rg_ranks_lock(r->m->ranks);
-        rg_ranks_step(r->m->ranks, r->number, r->base.spec, batch, (int)r->m->config.dim);
+    if (r->on_ranks.number) {
+        step_on_ranks(r, &one);
+        return;
     }
     r->lane->backend->submit(r->lane, &one);
     r->lane->backend->wait(r->lane);
-    if (r->number)
-        rg_ranks_unlock(r->m->ranks);
 }
 
-static void tell_store(void *arg, const rg_store_call *c)
+static bool tell_store(void *arg, const rg_store_call *c)
 {
     const model_runner *r = arg;
 
-    rg_ranks_store(r->m->ranks, r->number, r->base.spec, c);
+    return rg_ranks_store(r->m->ranks, &r->on_ranks, r->base.spec, c);
 }
 
 /* Rank 0: the others make a runner of these sizes as well. */
@@ -79,8 +141,11 @@ static bool tell_runner(model_runner *r, const rg_runner_sizes *sizes, rg_error 
     if (r->o.n_nodes > 1)
         return rg_fail(err, RG_E_UNSUPPORTED, "--numa-copies does not go with --ranks: each rank has its part of the "
                        "weights on its own node");
-    r->number = rg_ranks_runner(r->m->ranks, r->m, &r->o, sizes);
+    if (!rg_ranks_runner(r->m->ranks, r->m, &r->o, sizes, &r->on_ranks, err))
+        return false;
     rg_store_tell(r->base.store, tell_store, r);
+    r->base.keeps_state = keeps_state;
+    r->base.renew_state = renew_state;
     return rg_ranks_answer(r->m->ranks, err);
 }
 
@@ -315,8 +380,8 @@ void rg_model_runner_free(rg_runner *self)
 
     if (!r)
         return;
-    if (r->number)
-        rg_ranks_runner_free(r->m->ranks, r->number);
+    if (r->on_ranks.number)
+        rg_ranks_runner_free(r->m->ranks, &r->on_ranks);
     r->o.backend->close(r->lane);
     if (!r->o.pool)
         rg_pool_free(r->pool);

@@ -24,6 +24,18 @@ struct rg_runner {
     /* Compute a batch; the sink is called once for each wanted row and run.  When it returns, the state holds all rows.
      * Cannot fail; allocates nothing. */
     void (*step)(rg_runner *self, const rg_batch *batch, const rg_sink *sink);
+    /* Where other processes keep parts of the state: false once one of them is gone, and all state with it.  Steps that
+     * are computed from then on, and one that was under way, give the sink nothing, until renew_state, after which
+     * every block is there and holds zeros.  Both NULL: state stays. */
+    bool (*keeps_state)(const rg_runner *self);
+    void (*renew_state)(rg_runner *self);
+    bool is_renewed; /* set by who calls renew_state; otherwise the process ends, with a message, when state is gone */
 };
+
+/* True if the state of its sequences is gone. */
+static inline bool rg_runner_lost_state(const rg_runner *r)
+{
+    return r->keeps_state && !r->keeps_state(r);
+}
 
 #endif

@@ -170,20 +170,19 @@ struct rg_store {
     const rg_backend *backend;
     rg_state_memory *memory;
     int32_t n_blocks[RG_MAX_GROUPS];
-    void (*tell)(void *arg, const rg_store_call *c); /* NULL: nobody */
+    bool (*tell)(void *arg, const rg_store_call *c); /* NULL: nobody */
     void *tell_arg;
 };
 
-void rg_store_tell(rg_store *s, void (*tell)(void *arg, const rg_store_call *c), void *arg)
+void rg_store_tell(rg_store *s, bool (*tell)(void *arg, const rg_store_call *c), void *arg)
 {
     s->tell = tell;
     s->tell_arg = arg;
 }
 
-static void tell(const rg_store *s, const rg_store_call *c)
+static bool tell(const rg_store *s, const rg_store_call *c)
 {
-    if (s->tell)
-        s->tell(s->tell_arg, c);
+    return !s->tell || s->tell(s->tell_arg, c);
 }
 
 /* What of the layers lies in blocks.  A layer that shares another's K/V keeps none. */
@@ -285,28 +284,29 @@ void rg_store_copy(rg_store *s, int group, int32_t from, int32_t to)
     RG_ASSERT(from != to);
     check(s, group, from);
     check(s, group, to);
-    tell(s, &(rg_store_call){ .verb = RG_STORE_COPY, .group = group, .block = from, .to_block = to });
+    (void)tell(s, &(rg_store_call){ .verb = RG_STORE_COPY, .group = group, .block = from, .to_block = to });
     s->backend->state_copy(s->memory, group, from, to);
 }
 
-void rg_store_save(const rg_store *s, int group, int32_t block, void *to)
+bool rg_store_save(const rg_store *s, int group, int32_t block, void *to)
 {
     check(s, group, block);
-    tell(s, &(rg_store_call){ .verb = RG_STORE_SAVE, .group = group, .block = block, .save = to });
+    const bool kept = tell(s, &(rg_store_call){ .verb = RG_STORE_SAVE, .group = group, .block = block, .save = to });
     s->backend->state_save(s->memory, group, block, to);
+    return kept;
 }
 
 void rg_store_load(rg_store *s, int group, int32_t block, const void *from)
 {
     check(s, group, block);
-    tell(s, &(rg_store_call){ .verb = RG_STORE_LOAD, .group = group, .block = block, .load = from });
+    (void)tell(s, &(rg_store_call){ .verb = RG_STORE_LOAD, .group = group, .block = block, .load = from });
     s->backend->state_load(s->memory, group, block, from);
 }
 
 void rg_store_fill(rg_store *s, int group, int32_t block, int byte)
 {
     check(s, group, block);
-    tell(s, &(rg_store_call){ .verb = RG_STORE_FILL, .group = group, .block = block, .to = byte });
+    (void)tell(s, &(rg_store_call){ .verb = RG_STORE_FILL, .group = group, .block = block, .to = byte });
     s->backend->state_fill(s->memory, group, block, byte);
 }
 
@@ -326,13 +326,13 @@ void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t
     check(s, group, to_block);
     RG_ASSERT(from >= 0 && from < RG_BLOCK && to >= 0 && to < RG_BLOCK);
     RG_ASSERT(s->spec.group[group].per == RG_PER_POSITION);
-    tell(s, &(rg_store_call){ .verb = RG_STORE_MOVE, .group = group, .block = from_block, .from = from,
+    (void)tell(s, &(rg_store_call){ .verb = RG_STORE_MOVE, .group = group, .block = from_block, .from = from,
                               .to_block = to_block, .to = to });
     s->backend->state_move(s->memory, group, from_block, from, to_block, to);
 }
 
 void rg_store_close_block(rg_store *s, const int32_t *const tables[RG_MAX_GROUPS], int32_t block)
 {
-    tell(s, &(rg_store_call){ .verb = RG_STORE_CLOSE, .tables = tables, .block = block });
+    (void)tell(s, &(rg_store_call){ .verb = RG_STORE_CLOSE, .tables = tables, .block = block });
     s->backend->state_close(s->memory, tables, block);
 }

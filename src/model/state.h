@@ -76,8 +76,9 @@ typedef struct rg_store_call {
     const int32_t *const *tables;   /* of close */
 } rg_store_call;
 
-/* What is done to the store is told as well, before it is done here. */
-void rg_store_tell(rg_store *s, void (*tell)(void *arg, const rg_store_call *c), void *arg);
+/* What is done to the store is told as well, before it is done here.  `tell` returns false once other ranks' part of
+ * all that the store holds is gone. */
+void rg_store_tell(rg_store *s, bool (*tell)(void *arg, const rg_store_call *c), void *arg);
 
 /* A store of so many blocks per group, in the back end's memory. */
 rg_store *rg_store_new(const rg_state_spec *spec, const int32_t n_blocks[], const rg_backend *backend, rg_error *err);
@@ -86,7 +87,8 @@ rg_state_memory *rg_store_memory(const rg_store *s); /* what steps are given */
 int32_t rg_store_n_blocks(const rg_store *s, int group);
 
 void rg_store_copy(rg_store *s, int group, int32_t from, int32_t to);
-void rg_store_save(const rg_store *s, int group, int32_t block, void *to); /* block_bytes */
+/* To block_bytes of memory.  False: ranks have lost what it held (rg_store_tell). */
+bool rg_store_save(const rg_store *s, int group, int32_t block, void *to) RG_MUST_CHECK;
 void rg_store_load(rg_store *s, int group, int32_t block, const void *from);
 void rg_store_fill(rg_store *s, int group, int32_t block, int byte);
 void rg_store_poison(rg_store *s, int group, int32_t block); /* debug builds: fill with a pattern that is NaN */

@@ -131,6 +131,8 @@ struct rg_call {
     int64_t created_s;
     uint64_t since_ns, first_ns, last_ns;
     uint64_t written_ns; /* when its stream was last written to */
+    bool has_streamed;   /* and something of an answer is in it */
+    int32_t n_lost;      /* how often the state of its requests was lost (rg_usage), as last seen */
     double deadline_s;
     int32_t max_tokens;
     rg_hints hints;

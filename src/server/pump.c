@@ -112,6 +112,7 @@ static void note_totals(rg_metrics *m, const rg_stats *now)
     rg_count_to(m, RG_C_SWAPPED, (double)now->n_swapped);
     rg_count_to(m, RG_C_RECOMPUTED, (double)now->n_recomputed);
     rg_count_to(m, RG_C_UPDATES, (double)now->n_updates);
+    rg_count_to(m, RG_C_RANK_LOSSES, (double)now->n_rank_losses);
     rg_count_to(m, RG_C_CACHED, (double)now->n_cached_rows);
     rg_count_to(m, RG_C_DRAFTS, (double)now->n_drafts);
     rg_count_to(m, RG_C_DRAFT_TOKENS, (double)now->n_draft_rows);
@@ -215,6 +216,8 @@ static void watch(pump *p, const rg_stats *now, uint64_t now_ns)
     p->watched_ns = now_ns;
     if (now->n_experts_asked != p->last.n_experts_asked || now->prefix_bytes_read != p->last.prefix_bytes_read)
         /* it is under way, and waits for a disk */
+        p->still_s = 0;
+    if (now->ranks_restart) /* they read their weights again */
         p->still_s = 0;
     if (!p->calls || !(now->n_running || now->n_waiting)) /* the very first step is not running before it has ended */
         p->still_s = 0;

@@ -245,9 +245,13 @@ static bool abort_for(rg_call *c, int status, const char *code, const char *text
     return false;
 }
 
+static const char rank_lost[] = "A process that computes the model has ended, and with it what it knew of this answer; "
+                                "it is being started again: ask again.";
+
 static bool finish(rg_call *c)
 {
     bool dead = true, late = false, cancelled = false, lost = false, broken = false, unread = false;
+    bool gone = false;
 
     for (int32_t i = 0; i < c->n_choices; i++) {
         dead &= c->choices[i].finish == RG_FINISH_DEADLINE && !c->choices[i].n_tokens;
@@ -256,7 +260,10 @@ static bool finish(rg_call *c)
         broken |= c->choices[i].finish == RG_FINISH_NOT_FINITE;
         unread |= c->choices[i].finish == RG_FINISH_NO_WEIGHTS;
         lost |= c->choices[i].finish == RG_FINISH_GRAMMAR;
+        gone |= c->choices[i].finish == RG_FINISH_LOST;
     }
+    if (gone)
+        return abort_for(c, 503, "rank_lost", rank_lost, 1);
     if (cancelled) /* and not by the client, which is still there */
         return abort_for(c, 503, "aborted", "The server ended this request before it was finished.", 1);
     if (lost)
@@ -332,6 +339,33 @@ static void limit_time(rg_call *c, uint64_t now)
         rg_cancel(c->requests[i]);
 }
 
+/* True if what the client has is the beginning of an answer whose state was lost since.  An answer of which the client
+ * has nothing yet is computed anew, and it never knows. */
+static bool lost_what_streamed(rg_call *c)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < c->n_submitted; i++)
+        n += rg_request_usage(c->requests[i]).n_lost;
+    const bool lost = c->has_streamed && n > c->n_lost;
+    c->n_lost = n;
+    return lost;
+}
+
+/* What is new of the i-th choice, unless it ends in a refusal. */
+static void stream_choice(rg_call *c, int32_t i)
+{
+    const rg_choice *ch = &c->choices[i];
+    const size_t before = c->out.n;
+
+    if (!ch->news || ch->finish == RG_FINISH_CANCELLED || ch->finish == RG_FINISH_GRAMMAR ||
+        ch->finish == RG_FINISH_NOT_FINITE || ch->finish == RG_FINISH_NO_WEIGHTS || ch->finish == RG_FINISH_LOST ||
+        (!ch->n_tokens && ch->finish == RG_FINISH_DEADLINE))
+        return;
+    c->shape->delta(c, &c->choices[i], &c->out);
+    c->has_streamed |= c->out.n > before;
+}
+
 bool rg_call_turn(rg_call *c, uint64_t now)
 {
     if (rg_exchange_gone(c->x)) {
@@ -342,16 +376,14 @@ bool rg_call_turn(rg_call *c, uint64_t now)
         return false;
     }
     rg_json_watch();
+    if (lost_what_streamed(c))
+        return abort_for(c, 503, "rank_lost", rank_lost, 1);
     take_all(c, now);
     limit_time(c, now);
     if (c->f.stream)
         tell_progress(c);
     for (int32_t i = 0; c->f.stream && i < c->n_choices; i++)
-        if (c->choices[i].news && c->choices[i].finish != RG_FINISH_CANCELLED &&
-            c->choices[i].finish != RG_FINISH_GRAMMAR && c->choices[i].finish != RG_FINISH_NOT_FINITE &&
-            c->choices[i].finish != RG_FINISH_NO_WEIGHTS &&
-            (c->choices[i].n_tokens || c->choices[i].finish != RG_FINISH_DEADLINE))
-            c->shape->delta(c, &c->choices[i], &c->out);
+        stream_choice(c, i);
     for (int32_t i = 0; i < c->n_choices; i++)
         c->choices[i].news = false;
     if (c->f.stream)

@@ -249,6 +249,20 @@ typedef struct live {
     bool cancelled;
 } live;
 
+/* True if an answer ended before it was complete. */
+static bool is_cut(rg_finish finish)
+{
+    return finish == RG_FINISH_CANCELLED || finish == RG_FINISH_DEADLINE || finish == RG_FINISH_LOST;
+}
+
+/* True if the request may have been cut in this way. */
+static bool may_be_cut(const live *l, rg_finish finish)
+{
+    return (finish == RG_FINISH_CANCELLED && l->cancelled) ||
+           (finish == RG_FINISH_DEADLINE && l->r->who.deadline_ns) ||
+           (finish == RG_FINISH_LOST && l->r->counts.n_lost >= 3);
+}
+
 static void check_embedding(const live *l, rg_finish finish)
 {
     int32_t n;
@@ -256,8 +270,7 @@ static void check_embedding(const live *l, rg_finish finish)
     if (finish == RG_FINISH_STOP)
         assert_memory_equal(rg_embedding_result(l->r, &n), l->embedding, sizeof l->embedding);
     else
-        assert_true((finish == RG_FINISH_CANCELLED && l->cancelled) ||
-                    (finish == RG_FINISH_DEADLINE && l->r->who.deadline_ns));
+        assert_true(may_be_cut(l, finish));
 }
 
 /* Read what is there and compare.  True: it has ended. */
@@ -272,9 +285,9 @@ static bool live_read(live *l)
     while ((got = rg_request_poll(l->r, &t)) > 0) {
         const expected *e = &l->want[t.sample];
 
-        if (l->scores && t.finish != RG_FINISH_CANCELLED && t.finish != RG_FINISH_DEADLINE)
+        if (l->scores && !is_cut(t.finish))
             assert_int_equal(n_scored, l->r->params.n_prompt);
-        if (l->scores && !t.sample && t.finish != RG_FINISH_CANCELLED && t.finish != RG_FINISH_DEADLINE)
+        if (l->scores && !t.sample && !is_cut(t.finish))
             assert_true(logits_are_right(l->r, l->scores, l->seen[0] ? n_scored - 1 : 0, n_scored));
 
         if (l->r->params.embed) {
@@ -285,8 +298,7 @@ static bool live_read(live *l)
             if (l->r->params.sampling.n_logprobs >= 0)
                 assert_memory_equal(&t.logprob, &e->logprobs[l->seen[t.sample]], sizeof(float));
             l->seen[t.sample]++;
-        } else if ((t.finish != RG_FINISH_CANCELLED || !l->cancelled) &&
-                   !(t.finish == RG_FINISH_DEADLINE && l->r->who.deadline_ns)) {
+        } else if (!may_be_cut(l, t.finish)) {
             assert_int_equal(l->seen[t.sample], e->n);
             assert_int_equal(t.finish, e->finish);
         }

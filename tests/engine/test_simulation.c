@@ -1,5 +1,6 @@
 /* test_simulation.c -- the engine simulated from a seed: one or two loops over fake models, and everything that happens to them:
- * the clock, allocations that fail, who comes when and of which tenant, how many rows a step has, drafts, cancels, preemption.
+ * the clock, allocations that fail, who comes when and of which tenant, how many rows a step has, drafts, cancels, preemption,
+ * state that is gone with a rank.
  * Each answer is compared with that of its request alone, and after each turn of a loop its lists, pools and index are checked.
  *
  * A failing seed is named and replays by its number: test_simulation --seed N.  What the simulation finds is shown by five
@@ -62,7 +63,7 @@ static struct world *now; /* what is simulated */
 
 typedef struct world {
     rg_rng g;
-    int n_loops, n_done, n_refused;
+    int n_loops, n_done, n_refused, n_lost;
     struct part {
         const mix *m;
         fake *f;
@@ -71,6 +72,7 @@ typedef struct world {
         oracle o;
         live lives[MAX_LIVE];
         int cancelled_for[MAX_LIVE]; /* steps since */
+        bool is_lost, loses_next; /* its state: now, and in the step to come */
     } of[N_LOOPS];
 } world;
 
@@ -185,9 +187,54 @@ static void change_one_bit(void *arg, int thread, int i, float *logits)
     true_sink.logits(true_sink.arg, thread, i, logits);
 }
 
+static struct part *part_of(const rg_runner *self)
+{
+    return &now->of[&now->of[0].f->runner == self ? 0 : 1];
+}
+
+static bool keeps_state(const rg_runner *self)
+{
+    return !part_of(self)->is_lost;
+}
+
+static void fill_state(const fake *f, int byte)
+{
+    for (int g = 0; g < f->spec.n_groups; g++)
+        for (int32_t b = 0; b < rg_store_n_blocks(f->runner.store, g); b++)
+            rg_store_fill(f->runner.store, g, b, byte);
+}
+
+static void renew_state(rg_runner *self)
+{
+    assert_true(part_of(self)->is_lost);
+    fill_state(part_of(self)->f, 0);
+    part_of(self)->is_lost = false;
+}
+
+/* Copies cannot be saved of what is gone. */
+static bool told_of_store(void *arg, const rg_store_call *c)
+{
+    (void)c;
+    return !((const struct part *)arg)->is_lost;
+}
+
+static void lose_state(struct part *p)
+{
+    fill_state(p->f, 0x5a);
+    p->is_lost = true;
+    now->n_lost++;
+}
+
 static void step_with_sink(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
 {
     rg_sink own = *sink;
+    struct part *p = part_of(self);
+
+    if (p->loses_next && !p->is_lost)
+        lose_state(p);
+    p->loses_next = false;
+    if (p->is_lost)
+        return;
 
     true_sink = *sink;
     own.logits = change_one_bit;
@@ -204,6 +251,10 @@ static void open_part(world *w, int k)
     p->f = fake_new(p->m, &err);
     assert_ok(p->f, err);
     p->f->runner.step = step_with_sink;
+    p->f->runner.keeps_state = keeps_state;
+    p->f->runner.renew_state = renew_state;
+    p->is_lost = p->loses_next = false;
+    rg_store_tell(p->f->runner.store, told_of_store, p);
     p->budgets = (rg_rng){ .seed = rg_rng_u64(&w->g) };
     rg_loop_options o = { .max_seqs = 1 + (int32_t)rg_rng_below(&w->g, 6),
                           .max_rows = MAX_ROWS,
@@ -248,6 +299,10 @@ static void happen(world *w, struct part *p, bool more)
             p->cancelled_for[i] = 0;
         }
     }
+    if (!rg_rng_below(&w->g, 50))
+        p->loses_next = true;
+    else if (!rg_rng_below(&w->g, 50) && !p->is_lost)
+        lose_state(p);
     if (!rg_rng_below(&w->g, 12))
         rg_loop_preempt(p->loop, (int)rg_rng_below(&w->g, 4),
                         rg_rng_below(&w->g, 2) ? RG_PREEMPT_SWAP : RG_PREEMPT_RECOMPUTE);

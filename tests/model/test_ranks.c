@@ -3,9 +3,12 @@
  * ranks, make test-all every one. */
 #include "support/model.h"
 
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -260,14 +263,47 @@ static void all_is_split(void **state)
     rg_checkpoint_close(c);
 }
 
-static void forget(rg_link *link, void *arg)
+/* Put its number into its slot; in the first group a rank ends before that. */
+static void tell_number(rg_link *link, void *arg)
 {
-    (void)link, (void)arg;
-    _exit(7); /* too soon */
+    atomic_int *n_started = arg; /* of rank 2 */
+
+    if (link->rank == 2 && !atomic_fetch_add(n_started, 1))
+        _exit(7);
+    *(int *)rg_link_slot(link) = 100 + link->rank;
+    rg_link_exchange(link, RG_LINK_ALL, sizeof(int));
 }
 
-/* The process ends as well, with a message, instead of waiting for ever. */
+/* Nobody waits for it for ever, the others end as well, and a second group takes their places. */
 static void a_rank_that_ends(void **state)
+{
+    atomic_int *n_started = mmap(NULL, sizeof *n_started, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    rg_error err = { 0 };
+    rg_link *link = rg_link_fork(4, tell_number, n_started, &err);
+
+    (void)state;
+    assert_ok(link, err);
+    for (int i = 0; i < 3; i++) { /* none of them waits */
+        *(int *)rg_link_slot(link) = 100;
+        rg_link_exchange(link, RG_LINK_ALL, sizeof(int));
+    }
+    assert_true(rg_link_is_lost(link));
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(rg_link_process(link, r), 0);
+    assert_int_equal(*n_started, 1);
+    assert_ok(rg_link_restart(link, &err), err);
+    assert_false(rg_link_is_lost(link));
+    *(int *)rg_link_slot(link) = 100;
+    rg_link_exchange(link, RG_LINK_ALL, sizeof(int));
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(*(const int *)rg_link_of(link, r), 100 + r);
+    assert_int_equal(*n_started, 2);
+    rg_link_close(link);
+    munmap(n_started, sizeof *n_started);
+}
+
+/* Without an engine that computes anew, the process ends with a message, and does not go on with what means nothing. */
+static void a_step_without_its_ranks(void **state)
 {
     int status = 0;
     const pid_t pid = fork();
@@ -276,10 +312,24 @@ static void a_rank_that_ends(void **state)
     assert_true(pid >= 0);
     if (!pid) {
         rg_error err = { 0 };
-        rg_link *link = rg_link_fork(3, forget, NULL, &err);
+        golden g = golden_read("llama");
+        rg_ranks *ranks = rg_ranks_start(2, &err);
+        test_model t;
 
-        if (link)
-            rg_link_exchange(link, RG_LINK_ALL, 1);
+        const test_rig_options o = { .backend = rg_backend_find("auto", NULL), .n_threads = 1, .max_rows = MOST_IDS,
+                                     .max_seqs = 1, .max_len = MOST_IDS };
+        kept k = { .vocab = 320, .logits = calloc(5 * 320, sizeof(float)) };
+        test_rig rig;
+
+        open_on(&t, ranks, test_data("llama"), "f32");
+        test_rig_open(&rig, &t, &o);
+        rg_seq *q = rg_seq_new(rig.states, MOST_IDS, 0, &err);
+        const test_feed feed = { .seq = q, .ids = g.ids, .n = 5 };
+        if (!k.logits || t.m->config.vocab_size != (int)k.vocab || !rg_seq_grow(rig.states, q, 5))
+            _exit(2);
+        test_rig_step(&rig, &feed, 1, keep, &k);
+        kill(rg_link_process(rg_ranks_link(ranks), 1), SIGKILL);
+        test_rig_step(&rig, &feed, 1, keep, &k);
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -353,6 +403,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(on_4_ranks),
         cmocka_unit_test(all_is_split),
         cmocka_unit_test(a_rank_that_ends),
+        cmocka_unit_test(a_step_without_its_ranks),
         cmocka_unit_test(refused),
     };
 

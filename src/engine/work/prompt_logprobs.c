@@ -142,6 +142,13 @@ static bool commit(rg_work_step *s, int i)
     return rg_work_commit_rows(s, i, take);
 }
 
+static void undo(rg_request *r)
+{
+    prompt_part *own = r->part;
+
+    own->n_coming = atomic_load(&own->n_known);
+}
+
 /* ---- the reader's side ------------------------------------------------------------------------------------------- */
 
 bool rg_prompt_logprobs_get(const rg_request *r, int32_t position, rg_prompt_logprob *out)
@@ -175,6 +182,6 @@ const rg_work rg_work_prompt_logprobs = {
     .cacheable = cacheable, .waits_to_fork = rg_rowwise_waits_to_fork, .rows = rg_rowwise_rows,
     .n_left = rg_rowwise_n_left, .read = read_rows,
     .want = want, .take_logits = take_logits, .take_hidden = rg_answer_take_hidden, .commit = commit,
-    .to_value = rg_answer_to_value, .valued = rg_answer_valued, .take_values = rg_answer_take_values,
+    .undo = undo, .to_value = rg_answer_to_value, .valued = rg_answer_valued, .take_values = rg_answer_take_values,
     .told = rg_answer_told,
 };

@@ -101,7 +101,11 @@ struct rg_work {
     /* The step is over: the i-th span's rows are kept, and what they gave is given out.  True: its sample has ended,
      * and its state is to be given back. */
     bool (*commit)(rg_work_step *s, int i);
-    /* After that, once for each span: samples that gave back their state may go on with other ids.  NULL: none do. */
+    /* Or it gave nothing, since all state is gone (rg_runner.keeps_state), and what `want` noted is undone.  NULL: it
+     * notes nothing. */
+    void (*undo)(rg_request *r);
+    /* After `commit`, once for each span: samples that gave back their state may go on with other ids.  NULL: none
+     * do. */
     void (*settle)(rg_request *r);
 
     /* ---- ends ---- */

@@ -17,6 +17,10 @@ typedef struct rg_link_counter {
 typedef struct rg_link_segment {
     rg_link_counter arrived[RG_MAX_RANKS]; /* exchanges whose slot the rank has filled */
     rg_link_counter carried;               /* exchanges whose slots of other hosts are here too */
+    rg_link_counter wanted, started;       /* groups of other ranks that rank 0 wants, and that run or ran */
+    _Atomic int is_over;                   /* no group will be wanted any more */
+    _Atomic int is_lost;                   /* a rank of the latest group ended too soon, and all others with it */
+    _Atomic int pid[RG_MAX_RANKS];         /* of the other ranks on this host */
 } rg_link_segment;
 
 typedef struct rg_host_link rg_host_link;
@@ -26,7 +30,8 @@ struct rg_host_link {
     uint8_t *slots;
     uint32_t n_done;            /* exchanges of this rank */
     bool is_here[RG_MAX_RANKS]; /* on this host */
-    pid_t pid[RG_MAX_RANKS];    /* of rank 0's children; 0: none */
+    pid_t keeper;               /* rank 0's child, which starts the other ranks; 0: mpirun has started them */
+    int keeper_end;             /* a pipe that ends with the keeper: rank 0 may be forbidden to wait for processes */
     /* Where there are other hosts: bring their slots here, or wait until they are.  NULL: there are none. */
     void (*carry)(rg_host_link *l, rg_link_way way, size_t bytes);
     void *remote; /* carry's own */

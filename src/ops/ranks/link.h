@@ -6,7 +6,9 @@
  * over them in the order of ranks, so every rank gets the same bits, however fast each of them is.
  *
  * Ranks of one host are processes around one shared segment; a wait spins for some microseconds and then sleeps on a
- * futex.  A rank that ends before its time ends all of them, with a message by rank 0.  One thread of each rank uses
+ * futex.  One more process, the keeper, starts them: it has one thread for ever, so that it can start others later.  If
+ * a rank ends before its time, the keeper ends the others but rank 0, says so on stderr, and the link is lost: nothing
+ * waits any more, and what exchanges give means nothing, until rank 0 wants a new group.  One thread of each rank uses
  * its link.  Knows no model. */
 #ifndef RG_OPS_RANKS_LINK_H
 #define RG_OPS_RANKS_LINK_H
@@ -38,6 +40,16 @@ struct rg_link {
 rg_link *rg_link_fork(int n, void (*follow)(rg_link *link, void *arg), void *arg, rg_error *err);
 /* Rank 0: wait until the other processes have ended, which they do when follow returns.  NULL is fine. */
 void rg_link_close(rg_link *l);
+/* Rank 0, any thread: true if the link is lost, and stays so until rg_link_restart.  Where mpirun has started the ranks
+ * never: it ends all of them with the first. */
+bool rg_link_is_lost(const rg_link *l);
+/* Rank 0, of a lost link: other processes take the places of those that have ended, as rg_link_fork started these.
+ * False and *err: the system has no more processes or memory; the link stays lost. */
+bool rg_link_restart(rg_link *l, rg_error *err) RG_MUST_CHECK;
+/* Rank 0, of a lost link that cannot be made whole again: end the process, with a message that says why. */
+_Noreturn void rg_link_give_up(const rg_link *l, const char *why);
+/* The process of a rank that rg_link_fork has started; 0: rank 0, or mpirun has started it. */
+int rg_link_process(const rg_link *l, int rank);
 
 /* The link of this process in a group that mpirun has started, ranks of any hosts.  NULL and *err: MPI is not built in,
  * or cannot be started.  host_ranks: so many ranks count as those of a host, wherever they are: for tests; 0: as it is.
