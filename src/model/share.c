@@ -40,14 +40,20 @@ static bool is_of_experts(int role)
     return role == W_GATE_EXPERTS || role == W_UP_EXPERTS || role == W_DOWN_EXPERTS;
 }
 
-/* Heads of the K/V that a layer reads: its own, or those of the layer that it shares K/V with. */
-static int kv_heads(const rg_config *c, int layer)
+/* The K/V that a layer reads: its own, or those of the layer that it shares K/V with. */
+static rg_kv kv_of(const rg_config *c, int layer)
 {
     const int from = c->layer[layer].kv_layer >= 0 ? c->layer[layer].kv_layer : layer;
     rg_keep keep = { .shared_with = -1 };
 
     rg_layer_kind_of(c, from)->keep(c, from, &keep);
-    return keep.kv.latent ? 0 : keep.kv.n_heads;
+    return keep.kv;
+}
+
+/* Runs of heads in which a layer's attention is cut: its K/V heads; of latents, which all heads share, each head. */
+static int heads_of(const rg_config *c, const rg_kv *kv)
+{
+    return kv->latent ? c->n_heads : kv->n_heads;
 }
 
 /* Equal runs into which `size` rows or columns are cut: no smaller than a block of so many, and for n ranks enough. */
@@ -70,11 +76,13 @@ static int64_t weight_units(const rg_weight_set *s, int i, const rg_config *c, i
 
     if (is_of_experts(role))
         return w->n_mats;
-    if (w->n_mats > 1 || (w->order && w->split == RG_CUT_COLS))
+    if (w->order && (w->n_mats > 1 || w->split == RG_CUT_COLS))
         return 0;
-    if (layer >= 0 && is_of_heads(role)) {
-        const int heads = kv_heads(c, layer);
-
+    const rg_kv kv = layer >= 0 ? kv_of(c, layer) : (rg_kv){ 0 };
+    const int heads = heads_of(c, &kv);
+    if (w->n_mats > 1)
+        return kv.latent && w->n_mats == heads ? heads : 0;
+    if (layer >= 0 && (is_of_heads(role) || (kv.latent && role >= W_OWN && size % heads == 0))) {
         return heads && size % heads == 0 && (w->split == RG_CUT_ROWS || size / heads % own_block == 0) ? heads : 0;
     }
     if (layer < 0)
@@ -88,7 +96,7 @@ static int64_t weight_units(const rg_weight_set *s, int i, const rg_config *c, i
 
 static rg_split split_of(const rg_weight_set *s, int i)
 {
-    return is_of_experts(s->spec[i]->role) ? RG_CUT_MATS : s->all[i].split;
+    return s->all[i].n_mats > 1 ? RG_CUT_MATS : s->all[i].split;
 }
 
 /* This rank's part of weight i. */

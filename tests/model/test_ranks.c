@@ -263,6 +263,34 @@ static void all_is_split(void **state)
     rg_checkpoint_close(c);
 }
 
+/* Of latent attention what heads have of their own is split, and the latents that they share are not. */
+static void latents_are_shared(void **state)
+{
+    rg_link alone = rg_link_alone(1, 2);
+    rg_error err = { 0 };
+    rg_checkpoint *c = rg_checkpoint_open(test_data("deepseek-v2"), RG_CKPT_DEFAULT, &err);
+    int n_split = 0;
+
+    (void)state;
+    assert_ok(c, err);
+    rg_model *m = declared(c, &alone);
+    for (int i = 0; i < m->weights.n; i++) {
+        const char *name = m->weights.all[i].name;
+        const bool of_heads = strstr(name, "q_proj") || strstr(name, "q_b_proj") || strstr(name, "kv_b_proj") ||
+                              strstr(name, "attn_q_b") || strstr(name, "attn_k_b") || strstr(name, "attn_v_b") ||
+                              strstr(name, "o_proj");
+
+        if (of_heads)
+            assert_non_null(m->weights.all[i].part);
+        n_split += of_heads;
+        if (strstr(name, "kv_a_"))
+            assert_null(m->weights.all[i].part);
+    }
+    assert_true(n_split >= 4 * m->config.n_layers);
+    rg_model_close(m);
+    rg_checkpoint_close(c);
+}
+
 /* Put its number into its slot; in the first group a rank ends before that. */
 static void tell_number(rg_link *link, void *arg)
 {
@@ -402,6 +430,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(on_3_ranks),
         cmocka_unit_test(on_4_ranks),
         cmocka_unit_test(all_is_split),
+        cmocka_unit_test(latents_are_shared),
         cmocka_unit_test(a_rank_that_ends),
         cmocka_unit_test(a_step_without_its_ranks),
         cmocka_unit_test(refused),

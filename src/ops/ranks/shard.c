@@ -523,23 +523,19 @@ static void patterns_from(rg_patterns *to, const rg_patterns *p, int head)
     memmove(to->of_head, to->of_head + head, RG_SIGHT_HEADS - (size_t)head);
 }
 
-static void attention(rg_shard *s, rg_fwd *f, const rg_op *op)
+/* Attention of this rank's heads, which are `units` runs of them, to the K/V of `here`. */
+static void attend(rg_shard *s, rg_fwd *f, const rg_op *op, const rg_kv *here, int units)
 {
-    const rg_kv *here = op->kv->here;
-
-    if (!here) {
-        all_alike(s, f, op);
-        return;
-    }
-    const int mark = rg_act_mark(f), units = op->kv->n_heads, each = op->attend->n_heads / units;
-    const int first = op->kv->first_here * each;
+    const int mark = rg_act_mark(f), each = op->attend->n_heads / units;
+    const int first = (int)rg_rank_first(units, s->link->rank, s->link->n) * each;
+    const int end = (int)rg_rank_first(units, s->link->rank + 1, s->link->n) * each;
     rg_attend_params p = *op->attend;
     rg_sight sight = *p.sight;
     rg_patterns patterns;
     rg_weight sinks;
     rg_op one = *op;
 
-    for (int i = 0; i < 2; i++) { /* q, first_q */
+    for (int i = 0; i < 2; i++) { /* q and first_q, or q_latent and q_rope */
         RG_ASSERT(fit(s, f, op->in[i], units));
         one.in[i] = own_run(s, f, op->in[i], units);
     }
@@ -551,16 +547,62 @@ static void attention(rg_shard *s, rg_fwd *f, const rg_op *op)
         patterns_from(&patterns, sight.patterns, first);
         sight.patterns = &patterns;
     }
-    p.n_heads = here->n_heads * each;
+    p.n_heads = end - first;
     p.sight = &sight;
     p.sinks = one.w[0] = slice(&sinks, p.sinks, first, p.n_heads);
-    p.first_q = one.in[1];
+    p.first_q = p.first_q ? one.in[1] : NULL;
+    p.chosen = one.in[2];
     one.attend = &p;
     one.kv = here;
     one.out[0] = own_run(s, f, op->out[0], units);
     pass_on(s, f, &one);
     rg_act_release(f, mark);
     settle(s, f, op->out[0], units, false);
+}
+
+static void attention(rg_shard *s, rg_fwd *f, const rg_op *op)
+{
+    if (op->kv->here)
+        attend(s, f, op, op->kv->here, op->kv->n_heads);
+    else
+        all_alike(s, f, op);
+}
+
+/* Every rank has the latents that all heads share. */
+static void mla_attention(rg_shard *s, rg_fwd *f, const rg_op *op)
+{
+    const int heads = op->attend->n_heads;
+
+    if (units_of(s, f, op->in[0]) == heads && !is_view(op->in[0]) && !is_view(op->in[1]) && !(op->in[1]->cols % heads))
+        attend(s, f, op, op->kv, heads);
+    else
+        all_alike(s, f, op);
+}
+
+/* A matrix for each head, with columns of its own; or all with the same. */
+static void linear_heads(rg_shard *s, rg_fwd *f, const rg_op *op)
+{
+    const rg_weight_part *part = op->w[0]->part;
+    const rg_act *x = op->in[0];
+
+    if (!part || op->in[1] || (op->n && (is_view(x) || x->cols != op->n * part->units))) {
+        all_alike(s, f, op);
+        return;
+    }
+    const int mark = rg_act_mark(f);
+    rg_op one = *op;
+
+    if (op->n && fit(s, f, x, part->units))
+        one.in[0] = own_run(s, f, x, part->units);
+    else
+        make_whole(s, f, x);
+    if (is_view(op->out[0]))
+        write_whole(s, f, op->out[0], false);
+    one.w[0] = &part->here;
+    one.out[0] = own_run(s, f, op->out[0], part->units);
+    pass_on(s, f, &one);
+    rg_act_release(f, mark);
+    settle(s, f, op->out[0], part->units, false);
 }
 
 /* Each rank's experts, for the rows that chose them. */
@@ -607,10 +649,12 @@ static rule *const rules[RG_OP_COUNT] = {
     /* NULL: all_alike */
     [RG_OP_EMBED] = embed,
     [RG_OP_LINEAR] = linear,
+    [RG_OP_LINEAR_HEADS] = linear_heads,
     [RG_OP_GATED] = gated,
     [RG_OP_PERMUTE] = permute,
     [RG_OP_KV_STORE] = kv_store,
     [RG_OP_ATTENTION] = attention,
+    [RG_OP_MLA_ATTENTION] = mla_attention,
     [RG_OP_MOE] = moe,
     [RG_OP_FETCH] = fetch,
     [RG_OP_ADD] = by_columns,
