@@ -162,9 +162,9 @@ class Engine(Vectors):
             if p.grammar is None:
                 return Request(self, s, ids, stop, list(p.stop_ids), source)
             with self._use() as pointer:
-                source = p.grammar._struct()
-                source.show_marks = p.show_marks
-                s.grammar = call("rg_grammar_new", pointer, ctypes.byref(source))
+                grammar = p.grammar._struct()
+                grammar.show_marks = p.show_marks
+                s.grammar = call("rg_grammar_new", pointer, ctypes.byref(grammar))
             try:
                 return Request(self, s, ids, stop, list(p.stop_ids), source)
             finally:

@@ -85,7 +85,7 @@ def test_python_knows_every_member():
     renamed = {"n_logprobs": "logprobs", "bias": "logit_bias", "n_samples": "n", "n_prompt_tops": "prompt_logprobs", "cache": "diffusion_cache",
                "n_groups": "n_beam_groups"}
     own = {"prompt", "n_prompt", "n_bias", "n_dry_breakers", "n_stop", "n_stop_ids", "n_given", "n_predicted", "sampling", "beam", "diffusion",
-           "embed", "pool_from", "score", "second"}  # lists' lengths, structs inside, and what embed() and score() set
+           "embed", "pool_from", "score", "second", "search", "scorer"}  # lists' lengths, structs inside, and what embed(), score() and search() set
     for struct in (_header.rg_params, _header.rg_sampling, _header.rg_beam_params, _header.rg_diffusion_params):
         assert {renamed.get(n, n) for n in members(struct) - own} <= params, struct
     assert set(results.FINISH) == {v for n, v in vars(_header).items() if n.startswith("RG_FINISH_")} | {_header.RG_RUNNING}

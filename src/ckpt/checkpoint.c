@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "ckpt/internal.h"
-#include "ckpt/made.h"
+#include "ckpt/composed.h"
 #include "ckpt/mistaken.h"
 
 /* What the path is: a directory, a JSON or safetensors file by its name, else GGUF, which checks its magic. */
@@ -323,11 +323,11 @@ static bool read_made(const rg_checkpoint *c, const rg_tensor *t, uint64_t from,
     bool ok;
 
     if (from % row == 0 && n % row == 0)
-        return rg_made_rows(c, t, (int64_t)first, (int64_t)(n / row), to, err);
+        return rg_composed_rows(c, t, (int64_t)first, (int64_t)(n / row), to, err);
     rows = rg_array((size_t)(end - first), (size_t)row);
     if (!rows)
         return rg_fail_memory(err, (size_t)(end - first) * (size_t)row);
-    ok = rg_made_rows(c, t, (int64_t)first, (int64_t)(end - first), rows, err);
+    ok = rg_composed_rows(c, t, (int64_t)first, (int64_t)(end - first), rows, err);
     if (ok)
         memcpy(to, rows + (from - first * row), n);
     rg_free(rows);
@@ -352,7 +352,7 @@ bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, v
 
 const char *rg_tensor_note(const rg_checkpoint *c, const rg_tensor *t)
 {
-    return t->file == RG_FILE_MADE ? rg_made_note(&c->made[t->offset], t) : NULL;
+    return t->file == RG_FILE_MADE ? rg_composed_note(&c->made[t->offset], t) : NULL;
 }
 
 const char *rg_checkpoint_dir(const rg_checkpoint *c)

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "ckpt/internal.h"
 #include "ckpt/json.h"
-#include "ckpt/made.h"
+#include "ckpt/composed.h"
 
 enum { PATH_ROOM = 4096, JSON_CAP = 1 << 26 };
 
@@ -549,5 +549,5 @@ static bool read_all(rg_checkpoint *c, unsigned flags, rg_error *err)
 
 bool rg_hf_read(rg_checkpoint *c, unsigned flags, rg_error *err)
 {
-    return read_all(c, flags, err) && (c->is_peft || rg_made_find(c, err));
+    return read_all(c, flags, err) && (c->is_peft || rg_composed_find(c, err));
 }

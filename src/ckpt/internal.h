@@ -64,7 +64,7 @@ typedef struct rg_entry {
     const float *floats; /* NULL: not numbers */
 } rg_entry;
 
-typedef struct rg_made rg_made;
+typedef struct rg_composed rg_composed;
 
 struct rg_checkpoint {
     rg_ckpt_kind kind;
@@ -80,7 +80,7 @@ struct rg_checkpoint {
     rg_dict *names;
     rg_file *files[RG_FILES_CAP];
     int n_files;
-    rg_made *made;
+    rg_composed *made;
     const rg_checkpoint *lender;    /* whose metadata and texts this one borrows; NULL: they are its own */
     const float *const *values;     /* of its tensors in memory, by number */
 };

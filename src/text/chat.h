@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 #include "ckpt/checkpoint.h"
-#include "text/origin.h"
+#include "text/provenance.h"
 
 typedef struct rg_chat rg_chat;
 

@@ -3,14 +3,14 @@
  *
  * A template is an untrusted program: it is parsed without recursion, it reaches only the values it is given,
  * attributes that start with an underscore do not exist, and every render has a budget of steps, bytes and depth.
- * Strings carry their origin (origin.h) through every filter, method, slice, join and format.  A parsed template is
- * immutable and may be rendered by several threads at once.  Knows no tokenizer. */
+ * Strings carry their provenance (provenance.h) through every filter, method, slice, join and format.  A parsed
+ * template is immutable and may be rendered by several threads at once.  Knows no tokenizer. */
 #ifndef RG_TEXT_JINJA_H
 #define RG_TEXT_JINJA_H
 
 #include <jansson.h>
 
-#include "text/origin.h"
+#include "text/provenance.h"
 
 typedef struct rg_jinja rg_jinja;
 

@@ -1,4 +1,4 @@
-/* normalform.h -- Unicode's four normal forms (Standard Annex #15), for text that must not lose its origin. */
+/* normalform.h -- Unicode's four normal forms (Standard Annex #15), for text that must not lose its provenance. */
 #ifndef RG_TEXT_NORMALFORM_H
 #define RG_TEXT_NORMALFORM_H
 

@@ -1,8 +1,8 @@
 /* passage.h -- a stretch of clean text on its way through the tokenizer: which of its bytes are foreign, and whether it
  * starts where the whole text starts.
  *
- * A text of one origin is told so once; only a text of several carries marks for every byte.  A draft is a passage that
- * is being written from another one: whatever a character becomes is as foreign as the character was. */
+ * A text of one provenance is told so once; only a text of several carries marks for every byte.  A draft is a passage
+ * that is being written from another one: whatever a character becomes is as foreign as the character was. */
 #ifndef RG_TEXT_PASSAGE_H
 #define RG_TEXT_PASSAGE_H
 

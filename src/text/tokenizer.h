@@ -9,7 +9,7 @@
 
 #include "base/spell.h"
 #include "ckpt/checkpoint.h"
-#include "text/origin.h"
+#include "text/provenance.h"
 
 typedef struct rg_tokenizer rg_tokenizer;
 
@@ -32,7 +32,7 @@ void rg_ids_fini(rg_ids *ids);
 /* Append the ids of text[0, n).  flags as rg_encode_flags (ridge.h).  False: no memory, or over 2^31 ids. */
 bool rg_tokenizer_encode(const rg_tokenizer *t, const char *text, size_t n, unsigned flags, rg_ids *ids,
                          rg_error *err) RG_MUST_CHECK;
-/* The same for a text with origins: foreign text cannot produce special tokens (origin.h). */
+/* The same for a text with provenance: foreign text cannot produce special tokens (provenance.h). */
 bool rg_tokenizer_encode_text(const rg_tokenizer *t, const rg_text *text, unsigned flags, rg_ids *ids,
                               rg_error *err) RG_MUST_CHECK;
 

@@ -363,16 +363,16 @@ static void marks_of_no_family_are_read_off_the_template(void **state)
     rg_buf_init(&got, 1 << 20);
     for (size_t i = 0; i < RG_LEN(others); i++) {
         char *s[] = { around("ridge_text"), around(others[i].thought), around(others[i].one), around(others[i].two) };
-        rg_talk_made *m = rg_talk_make(&(rg_talk_samples){ s[0], s[1], s[2], s[3] });
+        rg_talk_derived *m = rg_talk_make(&(rg_talk_samples){ s[0], s[1], s[2], s[3] });
         if (!m)
             fail_msg("nothing was read off %s", others[i].one);
-        const rg_talk_form *f = &rg_talk_made_of(m)->forms[0];
+        const rg_talk_form *f = &rg_talk_derived_of(m)->forms[0];
         assert_string_equal(f->open ? f->open : "-", others[i].open ? others[i].open : "-");
         assert_string_equal(f->item_open, others[i].item_open);
         for (size_t each = 1; each < 4; each++) {
             rg_answer a;
             size_t n = strlen(others[i].said);
-            rg_answer_init(&a, rg_talk_made_of(m), tools, RG_START_PLAIN, 1 << 20);
+            rg_answer_init(&a, rg_talk_derived_of(m), tools, RG_START_PLAIN, 1 << 20);
             for (size_t k = 0; k < n; k += each)
                 rg_answer_feed(&a, others[i].said + k, n - k < each ? n - k : each);
             rg_answer_end(&a, NULL, 0);
@@ -381,7 +381,7 @@ static void marks_of_no_family_are_read_off_the_template(void **state)
                 fail_msg("%s\n  got  %s\n  want %s", others[i].said, got.data, others[i].want);
             rg_answer_fini(&a);
         }
-        rg_talk_made_free(m);
+        rg_talk_derived_free(m);
         for (size_t k = 0; k < RG_LEN(s); k++)
             free(s[k]);
     }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "cli/study/asking.h"
+#include "cli/study/recall_score.h"
 #include "cli/study/study.h"
 
 extern const study study_kv;
@@ -41,9 +41,9 @@ static const rg_lines_page page = {
     .charts = { { "One text", "bytes per position", "perplexity" }, { "Recall", "bytes per position", "share" } },
 };
 
-static asking_what ask = { .examples = 32, .text = { .seed = 1, .length = 256, .pairs = 8, .fill = true } };
+static recall_task ask = { .examples = 32, .text = { .seed = 1, .length = 256, .pairs = 8, .fill = true } };
 
-static const cli_option options[] = { ASKING_OPTIONS(ask, "256", "32"), { NULL } };
+static const cli_option options[] = { RECALL_OPTIONS(ask, "256", "32"), { NULL } };
 
 static bool plan(const study_run *run, const study_model *m, rg_error *err)
 {
@@ -98,7 +98,7 @@ static bool measure(const study_run *run, const study_model *m, study_value *v, 
 
     exact.quiet = true;
     exact.recipe = "exact";
-    return find_bytes(m, v, err) && asking_recall(&o, &ask, &v[RECALL].number, err) &&
+    return find_bytes(m, v, err) && recall_score(&o, &ask, &v[RECALL].number, err) &&
            study_perplexity(run, m, &s, &v[PPL].number, err);
 }
 

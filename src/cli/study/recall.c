@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "cli/study/asking.h"
+#include "cli/study/recall_score.h"
 #include "cli/profile.h"
 #include "cli/speed.h"
 #include "cli/study/study.h"
@@ -61,7 +61,7 @@ static int32_t decode = 8;
 static const char *type_name = "bf16";
 static size_t memory;
 static bool remeasure;
-static asking_what ask = { .examples = 64, .text = { .seed = 1, .length = 128, .pairs = 8, .fill = true } };
+static recall_task ask = { .examples = 64, .text = { .seed = 1, .length = 128, .pairs = 8, .fill = true } };
 
 static const cli_option options[] = {
     { "--context", CLI_INTS, &contexts, "1024,8192,32768", "positions before the step" },
@@ -69,7 +69,7 @@ static const cli_option options[] = {
     { "--decode", CLI_INT, &decode, "N", "steps that are timed, the median counts (default 8)", 1, 4096 },
     { "--type", CLI_STRING, &type_name, "TYPE", "of random weights (default bf16)" },
     { "--memory", CLI_BYTES, &memory, "BYTES", "what needs more is counted (default: most of what is free)" },
-    ASKING_OPTIONS(ask, "128", "64"),
+    RECALL_OPTIONS(ask, "128", "64"),
     CLI_REMEASURE_OPTION(remeasure, ""),
     { NULL },
 };
@@ -166,7 +166,7 @@ static bool open_model(const study_run *run, const study_model *m, rg_error *err
     at.how = (tool_options){ .common = run->common, .model = m->given, .max_rows = SPEED_ROWS, .declared_type = type,
                              .random = !rg_checkpoint_n_tensors(at.ckpt) };
     at.accuracy = NAN;
-    if (!at.how.random && is_row_by_row(at.model) && !asking_recall(&at.how, &ask, &at.accuracy, err))
+    if (!at.how.random && is_row_by_row(at.model) && !recall_score(&at.how, &ask, &at.accuracy, err))
         return false;
     at.m = m;
     return true;

@@ -43,24 +43,24 @@ static bool add_rendered(const rg_engine *engine, const char *conversation, bool
 
 #define ANSWER(more) "{\"messages\": [" USER ", {\"role\": \"assistant\", " more "}], " TOOL "}"
 #define PROBE                                                                                                          \
-    "{\"id\": \"ridge0001\", \"type\": \"function\", \"function\": {\"name\": \"" RG_MADE_NAME                         \
-    "\", \"arguments\": {\"" RG_MADE_KEY "\": 7, \"" RG_MADE_MORE "\": 8}}}"
+    "{\"id\": \"ridge0001\", \"type\": \"function\", \"function\": {\"name\": \"" RG_PROBE_NAME                        \
+    "\", \"arguments\": {\"" RG_PROBE_KEY "\": 7, \"" RG_PROBE_MORE "\": 8}}}"
 #define OTHER                                                                                                          \
-    "{\"id\": \"ridge0002\", \"type\": \"function\", \"function\": {\"name\": \"" RG_MADE_OTHER                        \
-    "\", \"arguments\": {\"" RG_MADE_KEY "\": 9}}}"
+    "{\"id\": \"ridge0002\", \"type\": \"function\", \"function\": {\"name\": \"" RG_PROBE_OTHER                       \
+    "\", \"arguments\": {\"" RG_PROBE_KEY "\": 9}}}"
 
-static rg_talk_made *make(const rg_engine *engine)
+static rg_talk_derived *make(const rg_engine *engine)
 {
     static const char *const asked[] = {
-        ANSWER("\"content\": \"" RG_MADE_TEXT "\""),
-        ANSWER("\"content\": \"" RG_MADE_TEXT "\", \"reasoning_content\": \"" RG_MADE_THOUGHT
-               "\", \"reasoning\": \"" RG_MADE_THOUGHT "\", \"thinking\": \"" RG_MADE_THOUGHT "\""),
+        ANSWER("\"content\": \"" RG_PROBE_TEXT "\""),
+        ANSWER("\"content\": \"" RG_PROBE_TEXT "\", \"reasoning_content\": \"" RG_PROBE_THOUGHT
+               "\", \"reasoning\": \"" RG_PROBE_THOUGHT "\", \"thinking\": \"" RG_PROBE_THOUGHT "\""),
         ANSWER("\"content\": \"\", \"tool_calls\": [" PROBE "]"),
         ANSWER("\"content\": \"\", \"tool_calls\": [" PROBE ", " OTHER "]"),
     };
     rg_buf said[RG_LEN(asked)];
     const char *text[RG_LEN(asked)];
-    rg_talk_made *m;
+    rg_talk_derived *m;
 
     for (size_t i = 0; i < RG_LEN(asked); i++) {
         rg_buf_init(&said[i], MAX_RENDERED);
@@ -204,7 +204,7 @@ void rg_talk_learn(rg_talk_use *use, rg_engine *engine, const char *name)
         is_another(use->talk, text))
         use->made = make(engine);
     if (use->made)
-        use->talk = rg_talk_made_of(use->made);
+        use->talk = rg_talk_derived_of(use->made);
     use->form = rg_talk_form_of(use->talk, text);
     if (!use->shows_tools && (use->talk->heads || use->form->way > RG_CALL_JSON || rg_talk_is_bare(use)))
         tell_plainly(use, name);
@@ -224,7 +224,7 @@ void rg_talk_learn(rg_talk_use *use, rg_engine *engine, const char *name)
 
 void rg_talk_forget(rg_talk_use *use)
 {
-    rg_talk_made_free(use->made);
+    rg_talk_derived_free(use->made);
     *use = (rg_talk_use){ 0 };
 }
 

@@ -7,7 +7,7 @@
 
 #include "ridge.h"
 #include "server/talk/answer.h"
-#include "server/talk/made.h"
+#include "server/talk/derived.h"
 
 typedef struct rg_talk_use {
     const rg_talk *talk;
@@ -16,7 +16,7 @@ typedef struct rg_talk_use {
     bool shows_tools;         /* the template tells the model which tools there are, */
     bool shows_calls;         /*   and which calls and results there were */
     bool close_ends;          /* the mark behind the calls ends an answer */
-    rg_talk_made *made;       /* talk, where the template shows marks that no family has; else NULL */
+    rg_talk_derived *made;       /* talk, where the template shows marks that no family has; else NULL */
 } rg_talk_use;
 
 /* name: of a family (rg_talk_named), or NULL: it is found.  The engine shows the family's marks from now on. */

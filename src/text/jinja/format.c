@@ -1,4 +1,4 @@
-/* format.c -- text with values put into it: s % args, and s.format(...), each piece with its own origin. */
+/* format.c -- text with values put into it: s % args, and s.format(...), each piece with its own provenance. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -45,7 +45,7 @@ void jj_leave(jj_ctx *c);
 
 /* ---- strings (string.c) ---- */
 
-/* Bytes in runs of one origin.  What is in [0, used) never changes, so that a string is a view of a buffer, and one
+/* Bytes in runs of one provenance.  What is in [0, used) never changes, so that a string is a view of a buffer, and one
  * that reaches its end may be extended in place. */
 typedef struct jj_buf {
     char *data;
@@ -93,7 +93,7 @@ jj_str *jj_str_sub(jj_ctx *c, const jj_str *s, size_t off, size_t n); /* bytes *
 jj_str *jj_str_concat(jj_ctx *c, const jj_str *a, const jj_str *b);
 bool jj_str_is(const jj_str *s, const char *text);
 bool jj_str_equal(const jj_str *a, const jj_str *b);
-bool jj_str_uniform(const jj_str *s);            /* all of one origin */
+bool jj_str_uniform(const jj_str *s);            /* all of one provenance */
 bool jj_str_trusted(const jj_str *s);            /* all of it; the empty string as its buffer */
 bool jj_str_trust_at(const jj_str *s, size_t at);
 size_t jj_str_points(const jj_str *s);
@@ -106,7 +106,7 @@ bool jj_charge_find(jj_ctx *c, size_t n, size_t n_what); /* for looking through 
 size_t jj_str_find(const jj_str *s, size_t from, const char *what, size_t n);
 size_t jj_str_rfind(const jj_str *s, size_t before, const char *what, size_t n); /* the last that ends at most there */
 
-/* Walk code points with their origin. */
+/* Walk code points with their provenance. */
 typedef struct jj_walk {
     const jj_str *s;
     size_t at, run;
@@ -128,7 +128,7 @@ static inline bool jj_walk_next(jj_walk *w)
     return true;
 }
 bool jj_charge_walk(jj_ctx *c, size_t n); /* for walking through n bytes */
-/* Stretches of one origin; false: no more.  *at starts at 0. */
+/* Stretches of one provenance; false: no more.  *at starts at 0. */
 bool jj_next_run(const jj_str *s, size_t *at, size_t *n, bool *trusted);
 
 /* ---- values (value.c, dict.c) ---- */

@@ -120,7 +120,7 @@ bool jj_put_times(jj_ctx *c, jj_buf *b, const jj_str *s, size_t n)
         return true;
     if (!grow(c, b, total) || !jj_put_str(c, b, s))
         return false;
-    if (jj_str_uniform(s)) { /* of one origin: what is there doubles */
+    if (jj_str_uniform(s)) { /* of one provenance: what is there doubles */
         for (size_t have = s->n; have < total; have += k) {
             k = have < total - have ? have : total - have;
             memcpy(b->data + from + have, b->data + from, k);

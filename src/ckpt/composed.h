@@ -1,11 +1,11 @@
-/* made.h -- tensors that are made of others when they are read: the forms in which quantizers store weights in
+/* composed.h -- tensors that are made of others when they are read: the forms in which quantizers store weights in
  * safetensors.
  *
  * Such a weight is several tensors of the file: codes, scales, zero points.  The reader of Hugging Face folders puts
  * one tensor in their place, under the weight's usual name and in a format whose blocks hold all of it (formats.def);
  * its bytes are put together as rows are read.  Included by the files of this floor only. */
-#ifndef RG_CKPT_MADE_H
-#define RG_CKPT_MADE_H
+#ifndef RG_CKPT_COMPOSED_H
+#define RG_CKPT_COMPOSED_H
 
 #include "ckpt/internal.h"
 
@@ -19,7 +19,7 @@ typedef enum rg_codes {
     RG_CODES_FLAT,  /* bitsandbytes: bytes over rows and columns as one, the high nibble first */
 } rg_codes;
 
-struct rg_made {
+struct rg_composed {
     rg_type type; /* of what is made: one with blocks, or f32 where groups of columns do not fit them */
     rg_codes codes;
     int bits;
@@ -40,21 +40,21 @@ struct rg_made {
 };
 
 /* What config.json says; 0: it does not. */
-typedef struct rg_made_config {
+typedef struct rg_composed_config {
     int64_t group;                  /* columns under a scale */
     int64_t block_rows, block_cols; /* rows and columns under a scale of a block */
     int gptq_plus;                  /* GPTQ's zero points are stored less this */
-} rg_made_config;
+} rg_composed_config;
 
 /* Refuses methods, and settings of them, that are not known. */
-bool rg_made_config_read(rg_made_config *out, const rg_checkpoint *c, rg_error *err) RG_MUST_CHECK;
+bool rg_composed_config_read(rg_composed_config *out, const rg_checkpoint *c, rg_error *err) RG_MUST_CHECK;
 
 /* Put made tensors in the place of those that they are made of.  Refuses forms and settings that are not known. */
-bool rg_made_find(rg_checkpoint *c, rg_error *err) RG_MUST_CHECK;
+bool rg_composed_find(rg_checkpoint *c, rg_error *err) RG_MUST_CHECK;
 /* As rg_tensor_note, of a made tensor. */
-const char *rg_made_note(const rg_made *m, const rg_tensor *t);
+const char *rg_composed_note(const rg_composed *m, const rg_tensor *t);
 /* Rows [first, first + n) of a made tensor, in blocks of its type. */
-bool rg_made_rows(const rg_checkpoint *c, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to,
+bool rg_composed_rows(const rg_checkpoint *c, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to,
                   rg_error *err) RG_MUST_CHECK;
 
 #endif

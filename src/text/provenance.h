@@ -1,11 +1,11 @@
-/* origin.h -- text that knows where its bytes came from, and so what they may become.
+/* provenance.h -- text that knows where its bytes came from, and so what they may become.
  *
  * Trusted: a chat template's own text, the checkpoint's variables, and roles that were checked when the conversation
  * was read.  Foreign: whatever a person, a tool or a model wrote.  A special token is only ever made of bytes none of
- * which is foreign; everything else about encoding ignores the origin, so a text without special tokens has the same
- * ids whatever its origin. */
-#ifndef RG_TEXT_ORIGIN_H
-#define RG_TEXT_ORIGIN_H
+ * which is foreign; everything else about encoding ignores the provenance, so a text without special tokens has the
+ * same ids whatever its provenance. */
+#ifndef RG_TEXT_PROVENANCE_H
+#define RG_TEXT_PROVENANCE_H
 
 #include "base/buf.h"
 

@@ -1,8 +1,8 @@
-/* made.c -- see made.h: which tensors of a folder belong together, and what is made of them.
+/* composed.c -- see composed.h: which tensors of a folder belong together, and what is made of them.
  *
  * Forms are told by the tensors' names and types; config.json adds what they do not show: whether GPTQ's zero points
  * are stored less one, and how many columns or rows share a scale where the number of scales leaves that open. */
-#include "ckpt/made.h"
+#include "ckpt/composed.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ typedef struct finder {
     bool *taken;  /* of raw: a part of a made tensor, or not needed */
     int *made_at; /* of raw: the number of the made tensor that takes its place; -1 */
     int n_made, made_room;
-    rg_made_config config;
+    rg_composed_config config;
 } finder;
 
 /* A made tensor on its way: the part that has the codes, and the name that all parts begin with. */
@@ -27,7 +27,7 @@ typedef struct form {
     finder *f;
     const rg_tensor *codes;
     size_t n_base;
-    rg_made m;
+    rg_composed m;
     rg_error *err;
 } form;
 
@@ -93,7 +93,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 /* Columns under each of n_groups scales of a row. */
 static bool set_group(form *o, const rg_tensor *scales, int64_t n_groups)
 {
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     const int64_t said = o->f->config.group;
 
     m->n_groups = n_groups;
@@ -111,7 +111,7 @@ static bool set_group(form *o, const rg_tensor *scales, int64_t n_groups)
 /* Columns by group, each group's rising, if every group has as many as the others. */
 static bool sort_columns(form *o)
 {
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     int64_t *filled = rg_array((size_t)m->n_groups, sizeof *filled);
     int32_t *order = rg_arena_get(&o->f->c->arena, (size_t)m->cols * sizeof *order, o->err);
     bool alike = m->n_groups * m->group == m->cols;
@@ -135,7 +135,7 @@ static bool sort_columns(form *o)
 /* The group of each column from g_idx; NULL stays where they are simply in order. */
 static bool read_order(form *o, const rg_tensor *t)
 {
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     rg_arena *a = &o->f->c->arena;
     int32_t *group_of;
     bool in_order = true;
@@ -159,7 +159,7 @@ static bool read_order(form *o, const rg_tensor *t)
 }
 
 /* True if no block of n columns, sorted by group, has columns of two groups. */
-static bool fits(const rg_made *m, int64_t n)
+static bool fits(const rg_composed *m, int64_t n)
 {
     return (!m->group_of || m->order) && m->cols % n == 0 && (m->group % n == 0 || m->group >= m->cols);
 }
@@ -169,7 +169,7 @@ static bool fits(const rg_made *m, int64_t n)
 static bool add_made(form *o)
 {
     finder *f = o->f;
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     const int at = (int)(o->codes - f->raw);
 
     m->q = *o->codes;
@@ -177,7 +177,7 @@ static bool add_made(form *o)
         return wrong(o, o->codes, "a matrix");
     if (f->n_made == f->made_room) {
         const int room = f->made_room ? 2 * f->made_room : 64;
-        rg_made *more = rg_resize_array(f->c->made, (size_t)room, sizeof *more);
+        rg_composed *more = rg_resize_array(f->c->made, (size_t)room, sizeof *more);
         if (!more)
             return rg_fail_memory(o->err, (size_t)room * sizeof *more);
         f->c->made = more;
@@ -192,7 +192,7 @@ static bool add_made(form *o)
 /* The tensor that the n-th made one is seen as. */
 static bool result(finder *f, int at, rg_tensor *t, rg_error *err)
 {
-    const rg_made *m = &f->c->made[f->made_at[at]];
+    const rg_composed *m = &f->c->made[f->made_at[at]];
     const char *name = f->raw[at].name;
     const bool bare = ends_with(name, "_blocks");
     const size_t n = bare ? strlen(name) - strlen("_blocks") : (size_t)(strrchr(name, '.') - name);
@@ -222,7 +222,7 @@ static bool result(finder *f, int at, rg_tensor *t, rg_error *err)
 /* ---- forms of integers ------------------------------------------------------------------------------------------- */
 
 /* The format for integers of m's bits, groups and order; f32 takes the place of the narrow one in result(). */
-static void set_int_type(rg_made *m)
+static void set_int_type(rg_composed *m)
 {
     const bool small = m->bits <= 4;
 
@@ -243,7 +243,7 @@ static bool check_bits(form *o)
 static bool find_down(form *o)
 {
     const rg_tensor *order = beside(o, ".g_idx");
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     int64_t n_bits;
 
     if (!part(o, ".scales", true, &m->scale) || !part(o, ".qzeros", true, &m->zero))
@@ -280,7 +280,7 @@ static bool find_down(form *o)
 /* Scales [rows, groups], [rows] or one. */
 static bool set_row_scales(form *o, const rg_tensor *t)
 {
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     const int64_t n = rg_tensor_count(t);
 
     if (!is_real(t))
@@ -299,7 +299,7 @@ static bool find_packed(form *o)
 {
     const rg_tensor *order = beside(o, ".weight_g_idx");
     rg_tensor shape = { .name = NULL };
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     int64_t dims[2];
 
     if (!part(o, ".weight_scale", true, &m->scale) || !part(o, ".weight_shape", true, &shape) ||
@@ -331,7 +331,7 @@ static bool find_packed(form *o)
 /* Bytes as they are: compressed-tensors, and bitsandbytes' int8, whose scales are 127 times as large. */
 static bool find_int8(form *o)
 {
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     bool scb = beside(o, ".SCB") != NULL;
 
     if (!part(o, scb ? ".SCB" : ".weight_scale", true, &m->scale) ||
@@ -360,7 +360,7 @@ static bool find_fp8(form *o)
 {
     const bool inverse = beside(o, ".weight_scale_inv") != NULL;
     const finder *f = o->f;
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     const rg_tensor *s = &m->scale;
 
     if (!part(o, inverse ? ".weight_scale_inv" : ".weight_scale", false, &m->scale))
@@ -406,7 +406,7 @@ static bool read_one(form *o, const char *end, float *out)
 /* Pairs of e2m1, and a scale of 8 bits for each run of them. */
 static bool find_pairs(form *o, rg_type type, int64_t run, rg_type scale_type)
 {
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
 
     if (!part(o, ".weight_scale", true, &m->scale))
         return false;
@@ -449,7 +449,7 @@ static bool find_nvfp4_multiplied(form *o)
 static bool find_blocks(form *o)
 {
     const rg_tensor *q = o->codes;
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
 
     if (!part(o, "_scales", true, &m->scale))
         return false;
@@ -505,7 +505,7 @@ static const float *read_table(form *o, const char *end, size_t n)
 static bool read_shape(form *o, const rg_tensor *t, const json_t *state)
 {
     const json_t *shape = json_object_get(state, "shape");
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     uint64_t n;
 
     m->rows = json_integer_value(json_array_get(shape, 0));
@@ -522,7 +522,7 @@ static bool read_shape(form *o, const rg_tensor *t, const json_t *state)
 /* Scales that are codes of a table, under scales of their own. */
 static bool read_nested(form *o, const rg_tensor *t, const json_t *state)
 {
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     const int64_t n = rg_tensor_count(&m->scale);
 
     if (m->scale.type == RG_F32)
@@ -542,7 +542,7 @@ static bool find_flat(form *o)
 {
     const bool normal = beside(o, ".weight.quant_state.bitsandbytes__nf4") != NULL;
     const uint8_t zeros[64] = { 0 };
-    rg_made *m = &o->m;
+    rg_composed *m = &o->m;
     rg_tensor state = { .name = NULL };
     json_t *json = NULL;
     const float *table;
@@ -637,7 +637,7 @@ static bool replace(finder *f, rg_error *err)
     return ok;
 }
 
-const char *rg_made_note(const rg_made *m, const rg_tensor *t)
+const char *rg_composed_note(const rg_composed *m, const rg_tensor *t)
 {
     if (t->order)
         return "columns sorted by group";
@@ -647,12 +647,12 @@ const char *rg_made_note(const rg_made *m, const rg_tensor *t)
                                     : "f32: its columns or their groups are no whole blocks";
 }
 
-bool rg_made_find(rg_checkpoint *c, rg_error *err)
+bool rg_composed_find(rg_checkpoint *c, rg_error *err)
 {
     const int n = c->n_tensors;
     rg_tensor *raw = c->tensors;
     finder f = { .c = c, .raw = raw, .n = n };
-    bool ok = n == 0 || rg_made_config_read(&f.config, c, err), changed = false;
+    bool ok = n == 0 || rg_composed_config_read(&f.config, c, err), changed = false;
 
     if (!ok || n == 0)
         return ok;

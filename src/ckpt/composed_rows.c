@@ -1,5 +1,5 @@
-/* made_rows.c -- see made.h: codes, scales and zero points of some rows, read from where they lie, as blocks. */
-#include "ckpt/made.h"
+/* composed_rows.c -- see made.h: codes, scales and zero points of some rows, read from where they lie, as blocks. */
+#include "ckpt/composed.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 /* Rows [first, first + n), unpacked. */
 typedef struct rows {
     const rg_checkpoint *c;
-    const rg_made *m;
+    const rg_composed *m;
     int64_t first, n;
     int64_t first_scale; /* of RG_CODES_FLAT */
     const int32_t *order; /* in which codes are put into blocks; NULL: that of the columns */
@@ -87,7 +87,7 @@ static uint8_t code_at(const uint32_t *words, int64_t stride, int64_t i, int bit
 static bool load_down(rows *r, rg_error *err)
 {
     enum { TILE = 16 }; /* rows whose words share cache lines */
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     uint32_t *words = read_columns(r->c, &m->q, m->cols * m->bits / 32, m->rows, r->first, r->n, err);
 
     for (int64_t from = 0; words && from < r->n; from += TILE)
@@ -107,7 +107,7 @@ static int awq_shift(int64_t r)
 
 static bool load_awq(rows *r, rg_error *err)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const int64_t base = r->first / 8, n = (r->first + r->n - 1) / 8 - base + 1;
     uint32_t *words = read_columns(r->c, &m->q, m->cols, m->rows / 8, base, n, err);
 
@@ -122,7 +122,7 @@ static bool load_awq(rows *r, rg_error *err)
 
 static bool load_words(rows *r, rg_error *err)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const int64_t n = (m->cols * m->bits + 31) / 32;
     uint32_t *words = read_part(r->c, &m->q, r->first * n, r->n * n, err);
 
@@ -135,7 +135,7 @@ static bool load_words(rows *r, rg_error *err)
 
 static bool load_bytes(rows *r, rg_error *err)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const uint8_t flip = m->q.type == RG_I8 ? 128 : 0;
     uint8_t *bytes = read_part(r->c, &m->q, r->first * m->cols, r->n * m->cols, err);
 
@@ -148,7 +148,7 @@ static bool load_bytes(rows *r, rg_error *err)
 /* Two codes in a byte; all rows together are a stream, since a row of PAIRS is whole bytes. */
 static bool load_nibbles(rows *r, rg_error *err)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const int64_t begin = r->first * m->cols, end = begin + r->n * m->cols, base = begin / 2;
     const int first = m->codes == RG_CODES_PAIRS ? 0 : 4; /* bits that the first code of a byte is shifted by */
     uint8_t *bytes = read_part(r->c, &m->q, base, (end + 1) / 2 - base, err);
@@ -192,7 +192,7 @@ static bool sort_codes(rows *r, rg_error *err)
 /* Scales that are codes themselves. */
 static bool load_nested(rows *r, int64_t n, rg_error *err)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const int64_t base = r->first_scale / m->nested_flat, last = (r->first_scale + n - 1) / m->nested_flat;
     uint8_t *codes = read_part(r->c, &m->scale, r->first_scale, n, err);
     float *most = codes ? read_floats(r->c, &m->nested, base, last - base + 1, err) : NULL;
@@ -211,7 +211,7 @@ static bool load_nested(rows *r, int64_t n, rg_error *err)
 
 static bool load_flat_scales(rows *r, rg_error *err)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const int64_t last = ((r->first + r->n) * m->cols - 1) / m->flat;
 
     r->first_scale = r->first * m->cols / m->flat;
@@ -224,7 +224,7 @@ static bool load_flat_scales(rows *r, rg_error *err)
 /* One scale per group, in rows or in blocks of rows, or [groups, rows]. */
 static bool load_scales(rows *r, rg_error *err)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const int64_t base = r->first / m->block_rows, n = (r->first + r->n - 1) / m->block_rows - base + 1;
     const size_t n_scales = (size_t)r->n * (size_t)m->n_groups; /* at most the values of the rows */
     float *stored;
@@ -258,7 +258,7 @@ static bool load_scales(rows *r, rg_error *err)
 /* Zero point `at` of the rows' [n][n_groups]. */
 static int zero_at(const rows *r, const void *raw, int64_t at)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const int64_t row = r->first + at / m->n_groups, g = at % m->n_groups;
     const uint32_t *words = raw;
 
@@ -273,7 +273,7 @@ static int zero_at(const rows *r, const void *raw, int64_t at)
 /* All of them are read: they are few. */
 static bool load_zeros(rows *r, rg_error *err)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const size_t n_zeros = (size_t)r->n * (size_t)m->n_groups;
     void *raw = read_part(r->c, &m->zero, 0, rg_tensor_count(&m->zero), err);
     bool ok = raw;
@@ -298,7 +298,7 @@ static bool load_zeros(rows *r, rg_error *err)
 /* Where the scale of column k of row i, or of place k where they are sorted, stands in d, s and z. */
 static int64_t group_at(const rows *r, int64_t i, int64_t k)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
 
     if (m->codes == RG_CODES_FLAT)
         return ((r->first + i) * m->cols + k) / m->flat - r->first_scale;
@@ -308,7 +308,7 @@ static int64_t group_at(const rows *r, int64_t i, int64_t k)
 /* The block of n values from column k of row i on, which have one scale (two in NVFP4_2). */
 static void fill_ints(const rows *r, int64_t i, int64_t k, int n, rg_ints *ints)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const int64_t at = group_at(r, i, k);
 
     memcpy(ints->q, r->q + i * m->cols + k, (size_t)n);
@@ -324,7 +324,7 @@ static void fill_ints(const rows *r, int64_t i, int64_t k, int n, rg_ints *ints)
 /* The blocks of a row; or, where the made tensor is f32, their values. */
 static void put_row(const rows *r, const rg_tensor *t, int64_t i, uint8_t *to)
 {
-    const rg_made *m = r->m;
+    const rg_composed *m = r->m;
     const rg_format *f = rg_format_of(m->type);
     uint8_t block[256];
     float values[256];
@@ -349,9 +349,9 @@ static void put_row(const rows *r, const rg_tensor *t, int64_t i, uint8_t *to)
     }
 }
 
-bool rg_made_rows(const rg_checkpoint *c, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to, rg_error *err)
+bool rg_composed_rows(const rg_checkpoint *c, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to, rg_error *err)
 {
-    const rg_made *m = &c->made[t->offset];
+    const rg_composed *m = &c->made[t->offset];
     rows r = { .c = c, .m = m, .first = first, .n = n, .order = t->order };
     uint64_t row_bytes = t->bytes / (uint64_t)m->rows;
     bool ok;

@@ -1,7 +1,7 @@
-/* made_config.c -- what quantization_config says of tensors that are made of others, and does not show in them. */
+/* composed_config.c -- what quantization_config says of tensors that are made of others, and does not show in them. */
 #include <string.h>
 
-#include "ckpt/made.h"
+#include "ckpt/composed.h"
 
 /* The value of a key of any of the groups of compressed-tensors' configuration; the first that is there. */
 static bool config_int(const rg_checkpoint *c, const char *const *keys, size_t n, int64_t *out, rg_error *err)
@@ -27,7 +27,7 @@ static bool known_method(const rg_checkpoint *c, const char *method, rg_error *e
 }
 
 /* Settings that change what the tensors mean; those that are missing have the first value of their list. */
-static bool known_settings(rg_made_config *out, const rg_checkpoint *c, const char *method, rg_error *err)
+static bool known_settings(rg_composed_config *out, const rg_checkpoint *c, const char *method, rg_error *err)
 {
     static const struct {
         const char *key, *known[3];
@@ -56,7 +56,7 @@ static bool known_settings(rg_made_config *out, const rg_checkpoint *c, const ch
     return true;
 }
 
-bool rg_made_config_read(rg_made_config *out, const rg_checkpoint *c, rg_error *err)
+bool rg_composed_config_read(rg_composed_config *out, const rg_checkpoint *c, rg_error *err)
 {
     static const char *const groups[] = { "quantization_config.group_size",
                                           "quantization_config.config_groups.group_0.weights.group_size" };
@@ -66,7 +66,7 @@ bool rg_made_config_read(rg_made_config *out, const rg_checkpoint *c, rg_error *
                                         "quantization_config.config_groups.group_0.weights.block_structure.1" };
     const char *method = "";
 
-    *out = (rg_made_config){ .gptq_plus = 1 };
+    *out = (rg_composed_config){ .gptq_plus = 1 };
     if (rg_meta_string(c, "quantization_config.quant_method", &method, err) < 0 ||
         (*method && !known_method(c, method, err)) || !known_settings(out, c, method, err))
         return false;

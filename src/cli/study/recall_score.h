@@ -1,18 +1,18 @@
-/* asking.h -- how many of the values of associative recall (cli/study/mqar.h) a model predicts: what studies share. */
-#ifndef RG_CLI_STUDY_ASKING_H
-#define RG_CLI_STUDY_ASKING_H
+/* recall_score.h -- how many of the values of associative recall (mqar.h) a model predicts: what studies share. */
+#ifndef RG_CLI_STUDY_RECALL_SCORE_H
+#define RG_CLI_STUDY_RECALL_SCORE_H
 
 #include "cli/tool.h"
 #include "cli/study/mqar.h"
 
 /* What is asked: so many texts. */
-typedef struct asking_what {
+typedef struct recall_task {
     rg_mqar text; /* a vocabulary of 0 is the model's */
     int32_t examples;
-} asking_what;
+} recall_task;
 
 /* Options that set it; with the defaults of the study that has them, as text. */
-#define ASKING_OPTIONS(what, length_unless, examples_unless)                                                           \
+#define RECALL_OPTIONS(what, length_unless, examples_unless)                                                           \
     { "--pairs", CLI_INT, &(what).text.pairs, "N", "recall: keys with a value (default 8)", 1, 1 << 20 },              \
         { "--length", CLI_INT, &(what).text.length, "N", "recall: ids of a text (default " length_unless ")", 4,       \
           1 << 24 },                                                                                                   \
@@ -27,6 +27,6 @@ typedef struct asking_what {
 /* The share of the values that a model predicts; NAN: none was asked.  o: the model, and how it is opened; sizes of
  * sequences are set here.  Ctrl-C ends it.  False and *err: the model cannot be opened, or is too small for such
  * texts. */
-bool asking_recall(const tool_options *o, const asking_what *what, double *accuracy, rg_error *err);
+bool recall_score(const tool_options *o, const recall_task *what, double *accuracy, rg_error *err);
 
 #endif

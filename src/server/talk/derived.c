@@ -1,5 +1,5 @@
-/* made.c -- see made.h. */
-#include "server/talk/made.h"
+/* derived.c -- see derived.h. */
+#include "server/talk/derived.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { MAX_TEXTS = 4096, MAX_MARK = 256 };
 
-struct rg_talk_made {
+struct rg_talk_derived {
     rg_talk talk;
     rg_talk_tags tags;
     char texts[MAX_TEXTS];
@@ -24,7 +24,7 @@ typedef struct span {
 /* ---- texts ------------------------------------------------------------------------------------------------------- */
 
 /* Its own copy; NULL: nothing but blanks. */
-static const char *keep(rg_talk_made *m, span t)
+static const char *keep(rg_talk_derived *m, span t)
 {
     char *to = m->texts + m->n;
     size_t blanks = 0;
@@ -105,15 +105,15 @@ static span mark_before(const char *from, const char *end)
     return at > from || *at == '<' || *at == '[' ? between(at, end) : (span){ end, 0 };
 }
 
-static void read_thought(rg_talk_made *m, const rg_talk_samples *s)
+static void read_thought(rg_talk_derived *m, const rg_talk_samples *s)
 {
-    const char *thought = s->thought ? strstr(s->thought, RG_MADE_THOUGHT) : NULL;
-    const char *text = thought ? strstr(thought, RG_MADE_TEXT) : NULL;
+    const char *thought = s->thought ? strstr(s->thought, RG_PROBE_THOUGHT) : NULL;
+    const char *text = thought ? strstr(thought, RG_PROBE_TEXT) : NULL;
 
     if (!text || !s->text)
         return;
     span open = between(s->thought + common_start(s->thought, s->text), thought),
-         close = between(thought + strlen(RG_MADE_THOUGHT), text);
+         close = between(thought + strlen(RG_PROBE_THOUGHT), text);
     const char *opens = keep(m, open), *closes;
     if (!opens || !strchr("<[", opens[strspn(opens, " \n")]))
         opens = keep(m, mark_before(s->thought, thought));
@@ -134,7 +134,7 @@ typedef struct call {
 /* Where the samples that have a call begin to differ from the one with a text. */
 static const char *begin_of(const char *rendered, const char *text)
 {
-    const char *word = strstr(text, RG_MADE_TEXT);
+    const char *word = strstr(text, RG_PROBE_TEXT);
     size_t n = common_start(rendered, text), most = word ? (size_t)(word - text) : n;
 
     return rendered + (n < most ? n : most);
@@ -143,8 +143,8 @@ static const char *begin_of(const char *rendered, const char *text)
 /* Where they end, without what stands behind a text, too. */
 static const char *end_of(const char *rendered, const char *text)
 {
-    const char *word = last_before(text, text + strlen(text), RG_MADE_TEXT),
-               *tail = word ? word + strlen(RG_MADE_TEXT) : "";
+    const char *word = last_before(text, text + strlen(text), RG_PROBE_TEXT),
+               *tail = word ? word + strlen(RG_PROBE_TEXT) : "";
     size_t n = strlen(rendered), k = strlen(tail);
 
     return rendered + (k <= n && !memcmp(rendered + n - k, tail, k) ? n - k : n);
@@ -152,10 +152,10 @@ static const char *end_of(const char *rendered, const char *text)
 
 static bool find_call(const char *from, const char *end, call *c)
 {
-    static const size_t n_name = sizeof RG_MADE_NAME - 1, n_key = sizeof RG_MADE_KEY - 1,
-                        n_more = sizeof RG_MADE_MORE - 1;
-    const char *key = strstr(from, RG_MADE_KEY), *name = key ? last_before(from, key, RG_MADE_NAME) : NULL;
-    const char *seven = key ? strchr(key, '7') : NULL, *more = seven ? strstr(seven, RG_MADE_MORE) : NULL;
+    static const size_t n_name = sizeof RG_PROBE_NAME - 1, n_key = sizeof RG_PROBE_KEY - 1,
+                        n_more = sizeof RG_PROBE_MORE - 1;
+    const char *key = strstr(from, RG_PROBE_KEY), *name = key ? last_before(from, key, RG_PROBE_NAME) : NULL;
+    const char *seven = key ? strchr(key, '7') : NULL, *more = seven ? strstr(seven, RG_PROBE_MORE) : NULL;
     const char *eight = more ? strchr(more, '8') : NULL;
 
     if (!name || !eight || eight >= end)
@@ -208,7 +208,7 @@ static span without_bracket(rg_talk_form *f, span t)
 }
 
 /* {"name": "NAME", "arguments": {...}}, or {"NAME": {...}}, between marks. */
-static bool read_object(rg_talk_made *m, rg_talk_form *f, const call *c)
+static bool read_object(rg_talk_derived *m, rg_talk_form *f, const call *c)
 {
     size_t brace = last_byte(c->before, '{'), args = last_byte(c->rest, '{'), open = brace, at;
 
@@ -229,7 +229,7 @@ static bool read_object(rg_talk_made *m, rg_talk_form *f, const call *c)
 }
 
 /* The arguments between marks: what they begin and end with, and where the call goes on. */
-static bool read_arguments(rg_talk_made *m, rg_talk_form *f, const call *c, size_t *n_after, span *sep)
+static bool read_arguments(rg_talk_derived *m, rg_talk_form *f, const call *c, size_t *n_after, span *sep)
 {
     bool json = is_json_key(c->tie);
     size_t args = json ? last_byte(c->rest, '{') : c->rest.n, at = skip_blanks(c->after, 0), k;
@@ -256,9 +256,9 @@ static bool read_arguments(rg_talk_made *m, rg_talk_form *f, const call *c, size
 }
 
 /* What stands around all calls, and around each, follows from two of them. */
-static void split(rg_talk_made *m, rg_talk_form *f, const call *one, const call *two, size_t n_after)
+static void split(rg_talk_derived *m, rg_talk_form *f, const call *one, const call *two, size_t n_after)
 {
-    const char *other = two ? strstr(two->after.s, RG_MADE_OTHER) : NULL,
+    const char *other = two ? strstr(two->after.s, RG_PROBE_OTHER) : NULL,
                *end = other ? two->after.s + two->after.n : NULL;
     const char *nine = other ? strchr(other, '9') : NULL;
     span before = one->before, after = from_at(one->after, n_after);
@@ -282,7 +282,7 @@ static void split(rg_talk_made *m, rg_talk_form *f, const call *one, const call 
     f->close = keep(m, from_at(behind, closes));
 }
 
-static bool read_call(rg_talk_made *m, const rg_talk_samples *s)
+static bool read_call(rg_talk_derived *m, const rg_talk_samples *s)
 {
     rg_talk_form *f = &m->talk.forms[0];
     call one, two;
@@ -312,9 +312,9 @@ static bool read_call(rg_talk_made *m, const rg_talk_samples *s)
     return f->item_open && (*f->sep || f->tags);
 }
 
-rg_talk_made *rg_talk_make(const rg_talk_samples *s)
+rg_talk_derived *rg_talk_make(const rg_talk_samples *s)
 {
-    rg_talk_made *m = rg_zalloc(sizeof *m);
+    rg_talk_derived *m = rg_zalloc(sizeof *m);
 
     if (!m)
         return NULL;
@@ -328,12 +328,12 @@ rg_talk_made *rg_talk_make(const rg_talk_samples *s)
     return m;
 }
 
-void rg_talk_made_free(rg_talk_made *m)
+void rg_talk_derived_free(rg_talk_derived *m)
 {
     rg_free(m);
 }
 
-const rg_talk *rg_talk_made_of(const rg_talk_made *m)
+const rg_talk *rg_talk_derived_of(const rg_talk_derived *m)
 {
     return &m->talk;
 }

@@ -1,5 +1,5 @@
-/* asking.c -- see asking.h. */
-#include "cli/study/asking.h"
+/* recall_score.c -- see recall_score.h. */
+#include "cli/study/recall_score.h"
 
 #include <math.h>
 
@@ -78,7 +78,7 @@ static bool ask_all(asking *a, const char *model, int32_t n, rg_error *err)
     return true;
 }
 
-bool asking_recall(const tool_options *o, const asking_what *what, double *accuracy, rg_error *err)
+bool recall_score(const tool_options *o, const recall_task *what, double *accuracy, rg_error *err)
 {
     tool t = { 0 };
     tool_options with = *o;

@@ -1,5 +1,5 @@
-/* origin.c -- see origin.h. */
-#include "text/origin.h"
+/* provenance.c -- see provenance.h. */
+#include "text/provenance.h"
 
 #include "base/mem.h"
 
