@@ -91,7 +91,7 @@ rg_checkpoint *rg_checkpoint_open_tensors(const char *path, rg_error *err)
 rg_checkpoint *rg_checkpoint_of_values(const rg_checkpoint *from, const rg_values *values, int n, rg_error *err)
 {
     rg_checkpoint *c = rg_zalloc(sizeof *c);
-    const float **at = rg_array((size_t)n + 1, sizeof *at);
+    const float **at = rg_array((size_t)n, sizeof *at);
     bool ok = (c && at) || rg_fail_memory(err, sizeof *c);
 
     if (!ok) {
