@@ -286,7 +286,7 @@ typedef struct rg_scorer {
  * child; Q: the best value behind the child, between the least and the largest value so far; of a child without visits
  * that of its parent), to an id that was not tried yet, and follows it by the likeliest ids: a rollout,
  * whose ids become nodes too.  `leaves` simulations run in the same steps; each counts as visits of its path while it
- * runs (virtual loss), and none goes where another one goes.  A path of which every answer was seen is not gone again:
+ * runs (virtual loss), and none goes where another one goes.  A path whose answers were all seen is not taken again:
  * with enough simulations all answers within the width are seen.  Told are the best n_samples answers.  The rules of
  * rg_sampling up to the biases, stop texts and grammars hold as for beams; temperature, filters and seed do not count
  * here.  Paths share their state: all but a rollout's own ids is found in the prefix cache.  Values are those of

@@ -1,14 +1,16 @@
-/* draft_choice.h -- whom to ask for drafts, and how deep: so that drafting never costs more than it brings.
+/* draft_choice.h -- chooses the drafter and the number of drafts of a step, so that drafts never cost more than they
+ * save.
  *
- * A guess brings an id if it stands, with the chance that guesses at its place have had: counted per answer and
- * drafter, latest most, and held to what the drafter has had with all answers as long as little is known.  It costs its
- * row, by what steps are expected to take (step_time.h: rows are free while a step is bound by reading weights, and
- * cost where mixtures read more experts or arithmetic is the limit), and the time that drafters take.  Chosen is what
- * gives the most ids a second of decoding, and nothing if that is not clearly more than without drafts.
+ * Gain: a draft saves a step if it is accepted.  How likely that is at each place of a draft is counted, by answer and
+ * drafter, recent steps counting most; as long as an answer has few steps, the drafter's share over all answers
+ * stands in.  Cost: the row that a draft adds to a step, by the time that steps are predicted to take (step_time.h:
+ * rows are free while a step waits for weights, and cost where arithmetic is the limit or a mixture reads more
+ * experts), and the time of the drafter itself.  The choice is what gives the most ids a second, and no drafts unless
+ * that is clearly more than without.
  *
- * Predictions can be wrong, so what steps with and without drafts have brought is measured too, and has the last word.
- * What is not tried is not known: a step without drafts is taken where none was for long, and one with drafts that are
- * not known to pay once in RG_CHOICE_TRY steps at most, ever more rarely as long as those lose, or at once after one
+ * Predictions can be wrong, so the speed of steps with and without drafts is measured too, and decides in the end.
+ * Both have to be tried for that: a step without drafts if there was none for long; a step with drafts that are not
+ * known to pay once in RG_CHOICE_TRY steps at most, less and less often as long as they lose, and at once after one
  * that won.
  *
  * Drafting spends only what it has earned.  Steps without drafts add a hundredth of their time to a credit, and steps

@@ -11,7 +11,7 @@ static void end_sample(rg_loop *l, int i)
 }
 
 /* A request whose numbers turn out not to be finite ends with all its samples after the turn, and so does one that a
- * step could not read experts for, of which nothing is kept. */
+ * step could not read experts for; nothing of what the step made for it is kept. */
 void rg_loop_commit(rg_loop *l)
 {
     rg_work_step *s = &l->step;

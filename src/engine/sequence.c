@@ -109,7 +109,7 @@ void rg_seq_free(rg_states *s, rg_seq *q)
 
 /* ---- sharing ----------------------------------------------------------------------------------------------------- */
 
-/* Why only p of n positions were found, n_known of which had been computed by some request. */
+/* Why only p of n positions were found, although some request had computed n_known of them. */
 static rg_uncached why_no_more(int32_t n, int32_t p, int32_t n_known)
 {
     if (p + RG_BLOCK >= n)

@@ -67,8 +67,8 @@ bool rg_shares_may_take(const rg_shares *s, const rg_share *t, int32_t n_idle);
 bool rg_share_may_claim(const rg_share *t, int64_t own, int64_t n, const rg_share *other, int64_t theirs,
                         int64_t given);
 
-/* The tenant that holds most for its weight, t apart: of sequences, among those of which t may claim one; of blocks,
- * among those that were not asked yet.  NULL: there is none. */
+/* The tenant other than t that holds most for its weight: of sequences, among those that t may claim one from; of
+ * blocks, among those that were not asked yet.  NULL: there is none. */
 rg_share *rg_shares_most_seqs(const rg_shares *s, const rg_share *t);
 rg_share *rg_shares_most_blocks(const rg_shares *s, const rg_share *t);
 

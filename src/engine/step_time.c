@@ -101,7 +101,7 @@ bool rg_step_time_knows(const rg_step_time *t, int32_t n_rows)
     return t->n_learnt[size_of(n_rows)] > 0;
 }
 
-/* The size nearest to this one of which something is known; of two, the smaller.  One at least is known. */
+/* The size nearest to this one that was measured; of two, the smaller.  One at least was. */
 static int nearest_learnt(const rg_step_time *t, int size)
 {
     for (int d = 0;; d++) {
@@ -125,7 +125,7 @@ static void order_neighbours(rg_step_time *t, int size)
     }
 }
 
-/* Efficiencies from means.  Sizes of which nothing is known follow the nearest one, by what was guessed of both, and
+/* Efficiencies from means.  Sizes that were not measured follow the nearest one, by what was guessed of both, and
  * are put in order between their neighbours. */
 static void derive(rg_step_time *t)
 {

@@ -71,7 +71,7 @@ static json_t *follow(rg_schemas *s, json_t *schema)
     return schema;
 }
 
-/* True if a lists values of which none satisfies b. */
+/* True if a is a list of values and none of them satisfies b. */
 static bool lists_none(rg_schemas *s, json_t *a, json_t *b)
 {
     json_t *one = json_object_get(a, "const"), *list = rg_schema_get(a, "enum"), *v;

@@ -286,7 +286,7 @@ static uint32_t other_names(const names *n, bool how, rg_object_other *other)
     return made;
 }
 
-/* Names of which nothing is said but what the value is. */
+/* Names with a schema for their value, and no other rule. */
 static uint32_t any_other(const names *n, rg_object_other *other)
 {
     rg_terms sub = { 0 };

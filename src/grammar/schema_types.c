@@ -282,7 +282,7 @@ static bool leaves_out(const json_t *list, const json_t *v)
     return false;
 }
 
-/* Types of which values that must not be cannot be told apart, or of which nothing is left; true and false are
+/* Types whose forbidden values cannot be told from the others, or that nothing is left of; true and false are
  * *boolean. */
 static uint32_t types_left_out(rg_schemas *s, const json_t *list, uint32_t *boolean)
 {

@@ -160,7 +160,7 @@ static bool spells_text(const rg_grammar_vocab *v)
     return true;
 }
 
-/* Add the ids of a place, of which a text of plain characters is read up to here. */
+/* Add the ids of a place whose text of plain characters has been read up to here. */
 static void add_text(rg_grammar_vocab *v, uint32_t place, uint32_t *n)
 {
     for (int32_t id = v->piece[place].id; id >= 0; id = v->same[id]) {

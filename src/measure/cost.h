@@ -29,7 +29,7 @@ typedef struct rg_machine {
 typedef struct rg_cost {
     double seconds;   /* in all: what is predicted */
     double limit_s;   /* every operation at the longer of its bytes and its peak of arithmetic, no fixed part; */
-    double weights_s, state_s, compute_s; /* of which bound by the bytes of weights, of state, by arithmetic */
+    double weights_s, state_s, compute_s; /* the part bound by bytes of weights, by bytes of state, by arithmetic */
     double fixed_s;   /* of the step and its operations, within seconds */
     rg_count count;
     int n_ops;

@@ -18,7 +18,7 @@ static void say(saying *s, const char *key, bool both_ways)
     s->both_ways = s->both_ways || both_ways;
 }
 
-/* A boolean, or one of the words that stand for one: "all" rows, or only those of "vision", of which there are none. */
+/* A boolean, or a word for one: "all" rows, or "vision", whose rows do not occur here. */
 static bool read_switch(saying *s, const rg_checkpoint *ckpt, const char *key, bool when_true, rg_error *err)
 {
     static const char *const words[] = { "all", "vision", NULL };

@@ -85,7 +85,7 @@ struct rg_config {
     int shared_ffn_dim;         /* of all shared experts; 0: n_shared_experts * moe_ffn_dim */
 
     int32_t bos_id;
-    int32_t sep_id;             /* behind the first of which, in a pair of texts, the second begins; -1: not known */
+    int32_t sep_id;             /* of a pair of texts the second begins behind the first of this id; -1: not known */
     int n_labels;               /* scores that a head makes of a whole sequence (a reranker: 1); 0: there is none */
     rg_pooling score_pooling;   /* of what they are made: RG_POOLING_CLS or RG_POOLING_MEAN */
     rg_diffusion diffusion;

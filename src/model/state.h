@@ -38,11 +38,12 @@ typedef struct rg_state_spec {
     rg_group group[RG_MAX_GROUPS];
     int n_layers;
     const rg_keep *keep; /* [n_layers] */
-    /* Where ranks share the state: what this one keeps of it, in the same groups; a block of the whole has room for the
-     * blocks of all ranks, one after the other, each in an equal part.  NULL: all of it. */
+    /* Where ranks share the state: the part that this rank keeps, in the same groups.  A block of the whole state holds
+     * the blocks of all ranks one after the other, all of the same size.  NULL: this process keeps all of it. */
     const struct rg_state_spec *here;
     int max_draft;       /* draft rows of a span that state per sequence has room for */
-    int sees;            /* what is kept of a position is final once its block of so many is (batch.h); 0: once it is */
+    int sees;            /* rows see the end of their block of so many positions (batch.h), so what is kept of a
+                          *   position is final when its whole block is; 0: when the position is */
 } rg_state_spec;
 
 /* Assign a group and a place to everything that n_layers layers keep.  keep is filled in, and borrowed by the spec.

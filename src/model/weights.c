@@ -55,7 +55,7 @@ static bool check_tensor(const rg_origin *s, const rg_tensor *t, rg_error *err)
                    rg_checkpoint_path(s->ckpt), t->name, rg_format_of(t->type)->name);
 }
 
-/* Every tensor that a weight is made from, of which t is the first. */
+/* Checks every tensor that a weight is made from; t is the first. */
 static bool check_tensors(rg_origin *s, const rg_tensor *t, rg_error *err)
 {
     char name[RG_WEIGHT_NAME];

@@ -29,8 +29,8 @@ static inline uint32_t rg_bits_of(float x)
     return bits;
 }
 
-/* yes or no, both of which are there already.  Written in bits: of ?: between results of arithmetic gcc makes a branch,
- * and then no vectors. */
+/* Returns yes if which, else no.  It works on bits: for ?: between results of arithmetic gcc makes a branch, and does
+ * not vectorise the loop around it. */
 static inline float rg_select(bool which, float yes, float no)
 {
     const uint32_t mask = 0u - (uint32_t)which;

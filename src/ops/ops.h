@@ -87,7 +87,7 @@ typedef struct rg_buffer {
 
 /* Rotary embedding: one per kind of layer, computed when the model is opened.  Where a model chooses frequencies by how
  * long a sequence may become, there are variants.  Few of them (longrope: short factors, long factors) are an array,
- * the first of which is handed to rg_rotate; a row is rotated by variant min(rope of its span, n_variants - 1).
+ * and rg_rotate gets its first; a row is rotated by variant min(rope of its span, n_variants - 1).
  * Dynamic NTK has one for every length: variant v > 0 is of sequences of original + v positions, and its base is
  * theta * (stretch * (original + v) / original - (stretch - 1))^(d / (d - 2)), d = 2 n_pairs. */
 typedef struct rg_rope {
@@ -233,10 +233,10 @@ typedef struct rg_reader rg_reader;
 struct rg_reader {
     void (*run)(const rg_reader *self, rg_fwd *f, const rg_op *op);
     const rg_reader *inner; /* what a wrapping reader hands on to; NULL at the bottom */
-    /* Of a reader at the bottom that computes: what rg_act_fetch and rg_act_put do.  NULL: there are no values. */
+    /* What rg_act_fetch and rg_act_put do, in a reader at the bottom.  NULL: it computes no values (it counts). */
     void (*fetch)(const rg_reader *self, rg_fwd *f, const rg_act *a, rg_take_row *take, void *arg);
     void (*put)(const rg_reader *self, rg_fwd *f, rg_act *a, rg_give_row *give, void *arg);
-    void (*meet)(const rg_reader *self, rg_fwd *f); /* of the same, rg_fwd_meet */
+    void (*meet)(const rg_reader *self, rg_fwd *f); /* what rg_fwd_meet does there */
 };
 
 enum { RG_MAX_ACTS = 96, RG_STATE_TILE = 32 };
@@ -326,7 +326,7 @@ void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x);
 void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x);
 /* y *= s. */
 void rg_scale_by(rg_fwd *f, rg_act *y, float s);
-/* y *= w, a vector of cols / k values, each of which multiplies k columns side by side. */
+/* y *= w, a vector of cols / k values: each multiplies k columns side by side. */
 void rg_scale_columns(rg_fwd *f, rg_act *y, const rg_weight *w);
 /* y_i = sum over j of m_ij x_j: x [rows, b * n] and y [rows, a * n] are runs of n columns, m [rows, a * b] a matrix for
  * each row.  y is not x. */
@@ -392,9 +392,8 @@ void rg_rotate_until(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, in
 void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v);
 /* y [rows, n_heads * v_dim] = softmax(scale q . k, capped) v over what each row sees; q [rows, n_heads * k_dim]. */
 void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, const rg_attend_params *p);
-/* MLA, absorbed: q_latent [rows, n_heads * v_dim]; q_rope holds n_heads equal runs of columns, of each of which the
- * last k_dim - v_dim are the rotated part of that head's q (what stands before them is not read); y [rows, n_heads *
- * v_dim]. */
+/* MLA, absorbed: q_latent [rows, n_heads * v_dim]; q_rope has as many columns for each head, and the last k_dim - v_dim
+ * of them are the rotated part of that head's q (those before are not read); y [rows, n_heads * v_dim]. */
 void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv,
                       const rg_attend_params *p);
 /* Put each row of x into a buffer that is kept per position. */

@@ -9,7 +9,7 @@
 
 static const float iq2_table[16] = { 8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43 };
 
-/* Eight signs of which seven are stored: their number is even. */
+/* Eight signs from the seven that are stored: the number of negative ones is even. */
 static inline uint8_t even_signs(uint32_t seven)
 {
     return (uint8_t)(seven | ((uint32_t)__builtin_popcount(seven) & 1) << 7);

@@ -16,7 +16,7 @@ static inline float rg_lattice_slack(float q)
     return (slack < 0.125f ? slack : 0.125f) + 1e-4f;
 }
 
-/* The largest step of which all x [n] are multiples, from -n_codes to n_codes - 1; it is negative only where the
+/* The largest step that all x [n] are multiples of, from -n_codes to n_codes - 1; it is negative only where the
  * extreme is positive and has to be -n_codes steps.  0: there is none.  It is the one of least squares for them. */
 static inline float rg_lattice_step(const float *x, int n, int n_codes)
 {

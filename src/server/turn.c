@@ -339,8 +339,8 @@ static void limit_time(rg_call *c, uint64_t now)
         rg_cancel(c->requests[i]);
 }
 
-/* True if what the client has is the beginning of an answer whose state was lost since.  An answer of which the client
- * has nothing yet is computed anew, and it never knows. */
+/* True if an answer's state was lost after the client had got its beginning.  An answer that the client has nothing of
+ * yet is computed anew, and the client does not notice. */
 static bool lost_what_streamed(rg_call *c)
 {
     int32_t n = 0;

@@ -15,9 +15,9 @@ typedef struct rg_awq_search {
     float *scale; /* [cols], to be freed */
 } rg_awq_search;
 
-/* Of the readers of a fold, as their weights stand in the layer's matrices.  scale NULL: what reads the activation does
- * not reach the stream, and nothing is scaled.  Where a single matrix reads it, its own error is the loss;
- * else the layer is run on the first RG_AWQ_SAMPLES samples. */
+/* Searches the scale of a fold's activation, with its readers' weights as they stand in the layer's matrices.  The
+ * loss is the error of the matrix that reads it, if one alone does; else that of the layer, run on the first
+ * RG_AWQ_SAMPLES samples.  to->scale is NULL where the readers' results do not reach the stream: nothing is scaled. */
 bool rg_awq_find_scale(rg_layer_work *l, const rg_fold *fold, rg_awq_search *to, rg_error *err) RG_MUST_CHECK;
 
 /* What a matrix reads, as the search for cuts needs it. */

@@ -13,7 +13,7 @@ void rg_gram_add(double *gram, const float *x, int64_t n, int64_t cols, rg_pool 
 /* The lower triangle from the upper one. */
 void rg_gram_mirror(double *gram, int64_t cols);
 
-/* The upper triangular U with U^T U = A^-1, in place of a symmetric A, the upper triangle of which is read; below the
+/* The upper triangular U with U^T U = A^-1, in place of a symmetric A, whose upper triangle is read; below the
  * diagonal are zeros.  False: A is not positive definite, and what is in its place means nothing. */
 bool rg_inverse_factor(double *a, int64_t n);
 

@@ -90,7 +90,7 @@ static size_t lower(const rg_added_set *s, size_t from, size_t to, size_t depth,
     return from;
 }
 
-/* The longest token at p's byte `at`.  A special one is matched only by bytes of which none is foreign, and between
+/* The longest token at p's byte `at`.  A special one is matched only by bytes that are all trusted, and between
  * which nothing foreign was removed. */
 static const rg_added *longest_at(const rg_added_set *s, const rg_passage *p, size_t at)
 {

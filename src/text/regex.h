@@ -34,11 +34,12 @@ typedef struct rg_walk {
     size_t done; /* where the last match ended */
     bool matched;
     size_t end[RG_ROUND]; /* where the matches before that one ended, the latest first */
-    /* Of a text that says the same again and again: the matches of one round of it, each moved on as it comes. */
+    /* Where a text repeats itself, with a period of bytes, matches repeat too: those of one period are kept, and each
+     * is given again, moved by the period, without a search. */
     rg_extent round[RG_ROUND];
-    int n_round, turn;
-    size_t period, until; /* how far to move; where the text says something else */
-    size_t barren;        /* up to here rounds were looked for in vain */
+    int n_round, turn;    /* how many are kept, and which comes next */
+    size_t period, until; /* until: where the text stops repeating itself */
+    size_t barren;        /* up to here no period was found */
 } rg_walk;
 
 /* The next match in text[0, n); nothing right after a match is none.  1: *found; 0: no more; -1: *err. */

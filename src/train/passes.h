@@ -46,7 +46,7 @@ typedef struct rg_layer_loss {
     void *arg;
 } rg_layer_loss;
 
-/* Cross-entropy with the targets of a batch, in nats times their weights, of which `scale` times the sum is the loss:
+/* Cross-entropy with the targets of a batch, in nats, times their weights.  The loss is `scale` times the sum:
  * 1 / the number of targets of a whole step. */
 typedef struct rg_cross_entropy {
     const int32_t *targets;

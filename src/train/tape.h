@@ -1,7 +1,7 @@
 /* tape.h -- the reader that tapes: it wraps the reader that computes, keeps of every operation what its backward needs,
  * and walks what it kept from the back.
  *
- * Of an operation it keeps a deep copy of the parameters, which columns of which activation it read and wrote, and the
+ * Of an operation it keeps a deep copy of the parameters, the activations and columns that it read and wrote, and the
  * values that its kind needs (ops/back).  An activation is written many times, in place and through views: its values
  * are kept by version, and each version once.  Its gradient lies in one matrix, which a walk changes as it goes back:
  * where an operation wrote, the gradient becomes 0 before it; where it added, it stays; where it changed a value in

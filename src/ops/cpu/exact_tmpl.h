@@ -301,8 +301,8 @@ ALWAYS_INLINE void columns_of_one_row(rg_layout layout, const rg_columns *c)
         columns_of_row(layout, c, p, 1);
 }
 
-/* n columns, a constant, by all rows, those that a row does not meet too: 0 times a number adds 0, and what that can do
- * to the sign of a zero is undone in the end. */
+/* Multiplies n columns (a constant) by all rows, also where a row's x is 0 and the column could be left out: 0 times a
+ * number adds 0.  That can only turn a sum of -0 into +0, which the end of the sum does anyhow. */
 ALWAYS_INLINE void add_some(const float (*w)[16], int n, const rg_columns *c, int first, float *y)
 {
     for (int part = 0; part < 16; part += WIDTH) {
@@ -324,7 +324,8 @@ ALWAYS_INLINE void add_some(const float (*w)[16], int n, const rg_columns *c, in
     }
 }
 
-/* n of them, each row by those that it meets: weights that are no numbers. */
+/* Multiplies n columns whose weights include NaN or infinity: each row by the columns whose x is not 0 alone, since 0
+ * times such a weight would be NaN. */
 ALWAYS_INLINE void add_met(const float (*w)[16], int n, const rg_columns *c, int first, float *y)
 {
     for (int r = 0; r < c->m; r++) {

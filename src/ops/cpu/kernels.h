@@ -35,8 +35,8 @@
  * The paper finds the outlier columns of a batch; here a row has its own, so that it does not depend on its company.
  *
  * Bf16 recipes, of the layouts BF16 and F8: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have
- * none: their weights would have to be rounded too, and that is another file, which `quantize` writes.  (F16 of which
- * bf16 holds every value is in the layout BF16: ops/cpu/narrow.h.)  Below fma and +
+ * none: their weights would have to be rounded too, and that is another file, which `quantize` writes.  (F16 whose
+ * values bf16 holds all lies as BF16: ops/cpu/narrow.h.)  Below fma and +
  * take a subnormal operand for a zero of its sign, and give one for a result that is less than 2^-126 once rounded to
  * 24 bits (DAZ and FTZ of x86, whatever its control register says).  Two processor features add up differently:
  *     pairs (VDPBF16PS)  four chains c[0..3] = 0; columns 2p and 2p + 1, p rising:
@@ -321,8 +321,8 @@ typedef struct rg_cpu {
      * are.
      *
      * With `below` (attention sparsity) a query whose seen scores are all less than max(m, top) + below leaves m, l and
-     * o as they are, and does not read V: a softmax over scores of which one is that maximum gives each of these keys
-     * a weight less than exp(below).  A score that is NaN is less than nothing. */
+     * o as they are, and does not read V: in a softmax over scores up to that maximum each of these keys has a weight
+     * below exp(below).  A score that is NaN is less than nothing. */
     void (*attend)(const rg_attend *a, rg_softmax *s);
     /* Later segment b into a: M = max; x = exp(a.m - M), y = exp(b.m - M); l = fma(a.l, x, b.l * y), o likewise.  A
      * side whose m is -inf is left out (the other is taken as it is). */

@@ -7,7 +7,7 @@
 
 enum { STRETCH = 64, PIECE = 2048, MOST = 128 }; /* rows; columns that are searched, and that are added, at a time */
 
-/* Rows of an input, the outliers of which are looked for from left to right. */
+/* Rows of an input whose outliers are looked for, from left to right. */
 typedef struct rows {
     const uint32_t *bits; /* of the first block of columns, `words` apart */
     const float *values;  /* the first n_values outliers of a row, `words` apart; the others are in x */

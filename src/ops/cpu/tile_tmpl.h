@@ -222,7 +222,7 @@ ALWAYS_INLINE void add_tile(const walk *t, int n_rows, int n, chains (*c)[VECTOR
 TILES(DEFINE_TILE)
 
 /* A piece into the chains of m rows, or, the last one, into their sums: in as few tiles as there can be, all of about a
- * size, each of which fetches its share of what is needed soon. */
+ * size.  Each tile fetches its share of the weights that come next. */
 static void add_piece(walk t, int m, chains (*c)[VECTORS])
 {
     int tiles = (m + TILE - 1) / TILE;

@@ -29,7 +29,7 @@ ALWAYS_INLINE void put_scales(int8_t *to, words scale)
     store_octets((uint8_t *)to, scale + scale + 1);
 }
 
-/* Signs of which each 8 columns tell the last: their number is even. */
+/* Adds the eighth sign of each 8 columns, which the file leaves out: the number of negative ones is even. */
 ALWAYS_INLINE words tell(words signs)
 {
     const words known = signs & ~0x55000000u;

@@ -208,7 +208,7 @@ static bool read_thinking(const json_t *body, json_t *conversation, rg_refusal *
     return true;
 }
 
-/* output_config: how the answer is to be, of which effort is a variable of templates; format is read_format's. */
+/* output_config.effort, a variable of templates; output_config.format is read by read_format. */
 static bool read_effort(const json_t *body, json_t *conversation, rg_refusal *e)
 {
     const json_t *config = json_object_get(body, "output_config");

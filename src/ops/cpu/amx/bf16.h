@@ -79,7 +79,8 @@ ALWAYS_INLINE void store_sums(extent e, float *y, size_t apart)
         _tile_stored(SUM11, y1 + 16, apart);
 }
 
-/* What a step fetches to L2 meanwhile: of each panel's piece at w, of which a step has 1 KiB, lines [from, to). */
+/* What a step fetches to L2 while it computes: lines [from, to) of the 1 KiB that the next step reads, in the piece of
+ * each panel at w. */
 typedef struct coming {
     const uint8_t *w;
     size_t from, to;

@@ -1,8 +1,8 @@
 /* int8.c -- the int8 recipe on tiles: 16 rows of integer weights by 16 rows of int8 activations at once.
  *
  * A product of one run of a panel is 256 exact integer sums, which are then scaled and added in f32 as everywhere.
- * Both sides are packed by the piece: weights of a few panels into L1, as signed bytes without their offset,
- * [columns / 4][16][4] of which are a tile's right operand, and x into L2, 16 rows of a run side by side with their
+ * Both sides are packed by the piece: weights of a few panels into L1, as signed bytes without their offset, laid
+ * out as the right operand of a tile ([columns / 4][16][4]), and x into L2, 16 rows of a run side by side with their
  * scales.
  *
  * Four sums are on their way: while those of one run are scaled, the tile that held them takes the product of the
