@@ -1,9 +1,11 @@
 /* train.c -- `ridge train`: a model from a config, or a checkpoint trained on, wholly or by LoRA. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/training.h"
+#include "model/nulls.h"
 #include "train/drafting.h"
 #include "train/lora.h"
 #include "train/masked.h"
@@ -25,6 +27,8 @@ typedef struct job {
     const char *network;
     int32_t n_steps, n_ids, ffn_dim;
     float noise;
+    const char *balance; /* the weight of the loss that balances experts, as it was given */
+    rg_balanced balanced;
     rg_checkpoint *drafter;
     rg_drafting *drafting; /* likewise */
 } job;
@@ -169,6 +173,48 @@ static bool make_network(job *j, rg_error *err)
     return j->drafting;
 }
 
+/* The weight of the loss that balances experts: as asked for, or, where config.json has its training read routers
+ * (output_router_logits), the one that it says. */
+static bool find_balance(const job *j, double *weight, rg_error *err)
+{
+    double from_config = 0.001;
+    bool on = false;
+    char rest;
+
+    if (rg_config_float(j->t.ckpt, "router_aux_loss_coef", &from_config, err) < 0 ||
+        rg_config_flag(j->t.ckpt, "output_router_logits", &on, err) < 0)
+        return false;
+    if (!j->balance || !strcmp(j->balance, "config"))
+        *weight = j->balance || (on && rg_masters_model(j->t.masters)->config.routing.n_experts) ? from_config : 0;
+    else if (sscanf(j->balance, "%lf%c", weight, &rest) != 1 || !(*weight >= 0 && *weight <= 1000))
+        return rg_fail(err, RG_E_USAGE, "train: --balance '%.40s' is neither a weight from 0 to 1000 nor `config`",
+                       j->balance);
+    return true;
+}
+
+/* What is made small; *own is false where that is cross-entropy alone. */
+static bool choose_objective(job *j, rg_objective *to, bool *own, rg_error *err)
+{
+    double weight;
+
+    *own = true;
+    if (!find_balance(j, &weight, err))
+        return false;
+    if (j->heads)
+        *to = rg_medusa_objective(j->heads);
+    else if (j->drafting)
+        *to = rg_drafting_objective(j->drafting);
+    else if (j->masked)
+        *to = rg_masked_objective(j->masked);
+    else if (weight > 0)
+        *to = rg_balanced_next_ids(&j->balanced, weight);
+    else
+        *own = false;
+    return !(j->balance && weight > 0 && (j->heads || j->drafting || j->masked)) ||
+           rg_fail(err, RG_E_USAGE, "train: --balance is a part of the loss of models that continue texts: not with %s",
+                   j->heads || j->drafting ? "networks that draft" : "a diffusion model");
+}
+
 static bool write_out(const job *j, rg_error *err)
 {
     if (j->deltas)
@@ -182,20 +228,15 @@ static bool work(job *j, rg_error *err)
 {
     rg_stand_in deltas;
     rg_objective other;
+    bool has_own;
 
     if (!cli_training_open(&j->t, err) || !check_network(j, err) || !make_deltas(j, err) || !make_heads(j, err) ||
-        !make_masks(j, err) || !cli_training_feed(&j->t, err) || !make_network(j, err))
+        !make_masks(j, err) || !cli_training_feed(&j->t, err) || !make_network(j, err) ||
+        !choose_objective(j, &other, &has_own, err))
         return false;
     if (j->deltas)
         deltas = rg_lora_stand_in(j->deltas);
-    if (j->heads)
-        other = rg_medusa_objective(j->heads);
-    else if (j->drafting)
-        other = rg_drafting_objective(j->drafting);
-    else if (j->masked)
-        other = rg_masked_objective(j->masked);
-    return cli_training_begin(&j->t, j->deltas ? &deltas : NULL, j->heads || j->drafting || j->masked ? &other : NULL,
-                              err) &&
+    return cli_training_begin(&j->t, j->deltas ? &deltas : NULL, has_own ? &other : NULL, err) &&
            cli_training_run(&j->t, err) && write_out(j, err) && cli_training_picture(&j->t, err) && report(j, err);
 }
 
@@ -207,6 +248,8 @@ static int run(int argc, char **argv)
         { "--lora", CLI_INT, &j.lora, "RANK", "train low-rank deltas; DIR becomes a PEFT folder", 1, 1024 },
         { "--lora-alpha", CLI_FLOAT, &j.lora_alpha, "X", "their scale times the rank (default: twice the rank)", 0,
           1e6 },
+        { "--balance", CLI_STRING, &j.balance, "X",
+          "weight of the loss by which experts are used alike, or `config`: router_aux_loss_coef (default: 0)" },
         { "--medusa", CLI_INT, &j.n_heads, "N", "train N Medusa heads of the model, for --draft medusa:DIR", 1, 16 },
         { "--eagle", CLI_FLAG, &j.eagle, NULL, "train an EAGLE network of the model, for --draft eagle:DIR" },
         { "--eagle3", CLI_FLAG, &j.eagle3, NULL, "likewise an EAGLE-3 network" },

@@ -22,4 +22,12 @@ typedef struct rg_objective {
 /* Cross-entropy with the targets. */
 extern const rg_objective rg_next_ids;
 
+/* The same plus `weight` times the loss by which a mixture's experts are used alike (balance.h), of each micro-batch by
+ * its share of the step's targets.  *b is made, and outlives the objective. */
+typedef struct rg_balanced {
+    double weight;
+    char tag[64];
+} rg_balanced;
+rg_objective rg_balanced_next_ids(rg_balanced *b, double weight);
+
 #endif

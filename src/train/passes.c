@@ -478,13 +478,35 @@ static bool back_of_layer(rg_passes *p, int layer, rg_error *err)
     return forward || back_through(p, (job){ .p = p, .part = LAYER, .layer = layer }, err);
 }
 
+/* The layers, with what their routers choose, and the loss of that. */
+static bool forward_balanced(rg_passes *p, rg_error *err)
+{
+    const double weight = p->run->forward_only ? 0 : p->run->balance_weight;
+
+    if (!p->routes)
+        p->routes = rg_zalloc(sizeof *p->routes);
+    if (!p->share)
+        p->share = rg_array(RG_BALANCE_EXPERTS, sizeof *p->share);
+    if (!p->routes || !p->share)
+        return rg_fail_memory(err, sizeof *p->routes);
+    rg_routes_begin(p->routes);
+    rg_tape_routes(p->tape, p->routes);
+    forward_all(p);
+    rg_tape_routes(p->tape, NULL);
+    *p->run->balance = rg_balance_loss(p->routes, weight, p->share, &p->back.balance);
+    return p->routes->n || rg_fail(err, RG_E_UNSUPPORTED, "the model has no experts whose use could be balanced");
+}
+
 static bool compute_piece(rg_passes *p, double *sum, rg_error *err)
 {
     bool ok = true;
 
     if (!make_tapes(p, err))
         return false;
-    forward_all(p);
+    if (!p->run->balance)
+        forward_all(p);
+    else if (!forward_balanced(p, err))
+        return false;
     for (int first = 0; ok && first < p->batch.n_rows; first += HEAD_ROWS)
         ok = rg_passes_head(p, first, sum, err);
     for (int i = p->model->config.n_layers - 1; ok && i >= 0; i--)
@@ -511,13 +533,14 @@ static const rg_passes_run forward_run = { .forward_only = true };
 bool rg_passes_compute(rg_passes *p, const rg_passes_run *run, double *sum, rg_error *err)
 {
     const rg_texts *t = run->texts;
-    const int at_once = rg_passes_at_once(p, t);
+    const int at_once = run->balance ? t->rows : rg_passes_at_once(p, t);
     bool ok = true;
 
     *sum = 0;
     p->run = run;
     for (int row = 0; ok && row < t->rows; row += at_once)
         ok = rg_passes_piece(p, t, row, at_once, err) && compute_piece(p, sum, err);
+    p->back.balance = (rg_back_balance){ 0 };
     return ok;
 }
 
@@ -658,6 +681,10 @@ void rg_passes_free(rg_passes *p)
     rg_back_lane_close(&p->back);
     rg_slab_fini(&p->rows);
     rg_slab_fini(&p->logits_slab);
+    if (p->routes)
+        rg_routes_fini(p->routes);
+    rg_free(p->routes);
+    rg_free(p->share);
     rg_free(p->at);
     rg_free(p->spans);
     rg_free(p->ints);

@@ -78,6 +78,9 @@ typedef struct rg_passes_run {
     const rg_texts *texts;
     const rg_loss *loss;
     const rg_layer_loss *inner; /* or NULL */
+    /* Not NULL: the loss has balance_weight times that of balance.h, of all rows of the batch, which is computed as one
+     * piece; *balance becomes that loss, without its weight. */
+    double *balance, balance_weight;
     bool forward_only;          /* the loss alone: no gradients */
     double *nll;                /* [rows, length], or NULL */
     rg_passes_see *see;         /* or NULL */

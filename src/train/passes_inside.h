@@ -53,6 +53,8 @@ struct rg_passes {
     rg_mat logits; /* [HEAD_ROWS, vocab] */
     rg_slab logits_slab;
     double nll[HEAD_ROWS];
+    rg_routes *routes; /* of a run with a balance loss; NULL before the first */
+    double *share;     /* [RG_BALANCE_EXPERTS] of the same */
     /* The piece. */
     const rg_passes_run *run;
     int64_t first; /* number of its first position in the batch */

@@ -59,6 +59,7 @@ typedef struct common {
     rg_slab kv_room, work;
     kept_kv kv[MAX_KV];
     int n_kv;
+    rg_routes *routes; /* or NULL */
 } common;
 
 struct rg_tape {
@@ -241,6 +242,26 @@ static int keep_kv(rg_tape *t, const rg_fwd *f, const rg_op *op, published *p)
     return i;
 }
 
+/* ---- routers ----------------------------------------------------------------------------------------------------- */
+
+void rg_tape_routes(rg_tape *t, rg_routes *to)
+{
+    t->common->routes = to;
+}
+
+static void keep_route(rg_tape *t, const rg_fwd *f, const rg_op *op, published *p)
+{
+    rg_routes *to = t->common->routes;
+    const int i = rg_routes_add(to, op->routing, op->in[0]->rows, op->out[0]->cols);
+
+    if (i < 0) {
+        t->failed = true;
+        return;
+    }
+    p->before[p->n_before++] = (copying){ (int)(op->in[0] - f->acts), to->at[i].logits };
+    p->after[p->n_after++] = (copying){ (int)(op->out[0] - f->acts), to->at[i].chosen };
+}
+
 /* ---- the reader -------------------------------------------------------------------------------------------------- */
 
 /* Thread 0: the books of an operation that is about to run. */
@@ -252,6 +273,8 @@ static void note_down(rg_tape *t, const rg_fwd *f, const rg_op *op, published *p
     see_new(t, f);
     if (t->failed || f->guessing)
         return;
+    if (op->kind == RG_OP_ROUTE && t->common->routes)
+        keep_route(t, f, op, p);
     if (!t->on) {
         if (op->kind == RG_OP_KV_STORE)
             keep_kv(t, f, op, p);

@@ -12,7 +12,7 @@
 #ifndef RG_TRAIN_TAPE_H
 #define RG_TRAIN_TAPE_H
 
-#include "train/slab.h"
+#include "train/balance.h"
 
 typedef struct rg_tape rg_tape;
 
@@ -33,6 +33,8 @@ void rg_tape_begin(rg_tape *t, const rg_batch *batch);
 void rg_tape_begin_chain(rg_tape *t, const rg_batch *batch, const rg_back_chain *chain);
 /* Where the gradient of the batch's features is added to; until the next step begins. */
 void rg_tape_features(rg_tape *t, const rg_mat *grad);
+/* Where steps of all tapes of this one's kind put what routers read and chose; NULL: nowhere. */
+void rg_tape_routes(rg_tape *t, rg_routes *to);
 size_t rg_tape_bytes(const rg_tape *t); /* of the values that are kept now */
 /* Forget operations and activations; those that follow are taped, or only their K and V are kept. */
 void rg_tape_reset(rg_tape *t, bool on);

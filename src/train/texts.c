@@ -1,5 +1,6 @@
 /* texts.c -- targets of texts, and the loss of what is predicted for them. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "ops/back/inside.h"
@@ -93,12 +94,31 @@ static bool lose_targets(void *arg, rg_passes *p, const rg_texts *t, double scal
 {
     const rg_cross_entropy c = { .targets = t->targets, .scale = scale };
     const rg_loss of = rg_cross_entropy_of(&c);
+    const rg_balanced *b = arg;
+    const double weight = b ? b->weight * scale * (double)rg_texts_count(t) : 0;
+    double balance = 0;
 
-    (void)arg;
-    if (!rg_passes_compute(p, &(rg_passes_run){ .texts = t, .loss = &of, .forward_only = forward_only }, loss, err))
+    if (!rg_passes_compute(p,
+                           &(rg_passes_run){ .texts = t,
+                                             .loss = &of,
+                                             .balance = b ? &balance : NULL,
+                                             .balance_weight = weight,
+                                             .forward_only = forward_only },
+                           loss, err))
         return false;
-    *loss *= scale;
+    *loss = *loss * scale + weight * balance;
     return true;
 }
 
 const rg_objective rg_next_ids = { .count = count_targets, .compute = lose_targets };
+
+rg_objective rg_balanced_next_ids(rg_balanced *b, double weight)
+{
+    rg_objective o = rg_next_ids;
+
+    b->weight = weight;
+    snprintf(b->tag, sizeof b->tag, "experts balanced with a weight of %.9g", weight);
+    o.arg = b;
+    o.tag = b->tag;
+    return o;
+}

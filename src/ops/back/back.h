@@ -26,6 +26,13 @@ static inline float *rg_mat_row(const rg_mat *m, int row)
 
 enum { RG_BACK_PIECES = 24 };
 
+/* A loss of what routers choose: by * the sum over experts of share_e p_e is added for each row of each router, p being
+ * its probabilities. */
+typedef struct rg_back_balance {
+    const double *share; /* [n_experts] */
+    double by;           /* 0: no such loss */
+} rg_back_balance;
+
 /* The threads, the kernels, and scratch that lives as long as one operation. */
 typedef struct rg_back_lane {
     const rg_backend *backend;
@@ -33,6 +40,7 @@ typedef struct rg_back_lane {
     int n_threads;
     bool bf16;   /* operands of products with weights are rounded to bf16, sums are in f32 */
     bool failed; /* an operation got no memory; those after it do nothing */
+    rg_back_balance balance;
     /* Pieces of scratch, each at least as large as the one before; `piece` is the one that is being handed out. */
     float *room[RG_BACK_PIECES];
     size_t room_floats[RG_BACK_PIECES], used;
@@ -104,6 +112,9 @@ typedef struct rg_back_mark {
 
 /* By kind of operation. */
 const rg_back_kind *rg_back_of(rg_op_kind kind);
+/* A router's probabilities p [n_experts] of all experts: the softmax of its logits; of sigmoids, each divided by the sum
+ * of all. */
+void rg_back_probabilities(const rg_routing *g, const float *logits, double *p);
 /* False and *err: the kind, named, cannot be differentiated. */
 bool rg_back_can(const rg_op *op, rg_error *err);
 

@@ -49,6 +49,35 @@ static void softmax(const float *logits, const int32_t *pick, int n, double *p)
         p[i] /= sum;
 }
 
+void rg_back_probabilities(const rg_routing *g, const float *logits, double *p)
+{
+    double sum = 0;
+
+    if (g->score != RG_SCORE_SIGMOID) {
+        softmax(logits, NULL, g->n_experts, p);
+        return;
+    }
+    for (int i = 0; i < g->n_experts; i++)
+        sum += p[i] = rg_back_value(RG_SIGMOID, (double)logits[i]);
+    for (int i = 0; i < g->n_experts; i++)
+        p[i] /= sum;
+}
+
+/* p [n_experts] is scratch. */
+static void balance_row(const rg_routing *g, const rg_back_balance *v, const float *logits, double *p, float *d_logits)
+{
+    double mean = 0;
+
+    rg_back_probabilities(g, logits, p);
+    for (int i = 0; i < g->n_experts; i++)
+        mean += v->share[i] * p[i];
+    for (int i = 0; i < g->n_experts; i++) {
+        const double slope = g->score == RG_SCORE_SIGMOID ? 1 - rg_back_value(RG_SIGMOID, (double)logits[i]) : 1;
+
+        d_logits[i] += (float)(v->by * p[i] * (v->share[i] - mean) * slope);
+    }
+}
+
 static void route_row(const rg_back *b, int r, double *scratch, float *d_factor)
 {
     const rg_routing *g = b->op->routing;
@@ -75,6 +104,8 @@ static void route_row(const rg_back *b, int r, double *scratch, float *d_factor)
     }
     for (int i = 0; i < n && g->score != RG_SCORE_SIGMOID; i++)
         d_logits[g->score == RG_SCORE_CHOSEN ? chosen[i] : i] -= (float)(all[i] * dot);
+    if (b->lane->balance.by != 0)
+        balance_row(g, &b->lane->balance, logits, all, d_logits);
 }
 
 typedef struct routing {
