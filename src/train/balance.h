@@ -2,8 +2,8 @@
  * Mixtral): n_experts times the sum over experts of f_e P_e, f_e being the choices of e and P_e its mean probability,
  * both over all rows and all layers with experts.  n_used at perfect balance.  f has no gradient.
  *
- * Probabilities are those of the router over all experts, whatever scores weigh the chosen; of sigmoids, each is divided
- * by their sum. */
+ * Probabilities are those of the router over all experts, whatever scores weigh the chosen; of sigmoids, each is
+ * divided by their sum. */
 #ifndef RG_TRAIN_BALANCE_H
 #define RG_TRAIN_BALANCE_H
 

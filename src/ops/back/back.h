@@ -112,8 +112,8 @@ typedef struct rg_back_mark {
 
 /* By kind of operation. */
 const rg_back_kind *rg_back_of(rg_op_kind kind);
-/* A router's probabilities p [n_experts] of all experts: the softmax of its logits; of sigmoids, each divided by the sum
- * of all. */
+/* A router's probabilities p [n_experts] of all experts: the softmax of its logits; of sigmoids, each divided by the
+ * sum of all. */
 void rg_back_probabilities(const rg_routing *g, const float *logits, double *p);
 /* False and *err: the kind, named, cannot be differentiated. */
 bool rg_back_can(const rg_op *op, rg_error *err);
