@@ -90,7 +90,7 @@ static void docs_have_the_flags_there_are(void **state)
     all_are_taken(run, "docs/RUN.md",
                   (const char *const[]){ "run", "chat", "train", "distill", "shrink", "tokenizer", "grad", "batch", "eval",
                                          "tour", NULL }, "ray_batch.py --work --workers --lines");
-    all_are_taken(serve, "docs/SERVE.md", (const char *const[]){ "serve", NULL },
+    all_are_taken(serve, "docs/SERVE.md", (const char *const[]){ "serve", "train", NULL },
                   "curl -d, kill -9, scripts/bench-serve --beside");
     free(run);
     free(serve);

@@ -99,11 +99,5 @@ const study study_kbit = {
                           "quantile codes of\n8 to 3 bits; what stands outside the layers stays as it is stored, and "
                           "is counted." },
     .text = "the text to score (default: the shipped calibration text)",
-    .options = options,
-    .columns = columns,
-    .n_columns = N_COLUMNS,
-    .page = &page,
-    .plan = plan,
-    .measure = measure,
-    .draw = draw,
+    STUDY_PARTS,
 };

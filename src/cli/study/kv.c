@@ -117,11 +117,5 @@ const study study_kv = {
                           "in the\ntext, a model predicts; one that was not trained to look up what stood before "
                           "predicts few." },
     .text = "the text to score (default: the shipped calibration text)",
-    .options = options,
-    .columns = columns,
-    .n_columns = N_COLUMNS,
-    .page = &page,
-    .plan = plan,
-    .measure = measure,
-    .draw = draw,
+    STUDY_PARTS,
 };

@@ -253,13 +253,7 @@ const study study_salient = {
                           "are.\nInputs are those of the shipped calibration text.  `shrink awq` scales such columns "
                           "instead." },
     .text = "the text to score (default: the shipped calibration text)",
-    .options = options,
-    .columns = columns,
-    .n_columns = N_COLUMNS,
-    .page = &page,
+    STUDY_PARTS,
     .settle = settle,
-    .plan = plan,
-    .measure = measure,
-    .draw = draw,
     .close = close_inputs,
 };

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/study/study.h"
+#include "cli/study/answers.h"
 
 extern const study study_search;
 
@@ -58,32 +58,22 @@ static const rg_lines_page page = {
     .charts = { { "Answers", "rows computed", "perplexity of the answer" } },
 };
 
-static int32_t answer = 32, n_prompt = 32, n_prompts = 8;
+static study_answers answers = { .answer = 32, .n_prompt = 32, .n_prompts = 8, .seed = 1 };
 static rg_search_params tree;
-static uint64_t seed = 1;
 static cli_ints beams, simulations;
 
 static const cli_option options[] = {
-    { "--answer", CLI_INT, &answer, "N", "ids of an answer (default 32)", 1, 1 << 16 },
-    { "--prompt", CLI_INT, &n_prompt, "N", "ids of a prompt (default 32)", 1, 1 << 16 },
-    { "--prompts", CLI_INT, &n_prompts, "N", "prompts, whose means are told (default 8)", 1, 1024 },
+    STUDY_ANSWERS_OPTIONS(answers, "32"),
     { "--beams", CLI_INTS, &beams, "2,4,8", "beams" },
     { "--simulations", CLI_INTS, &simulations, "16,64,256", "simulations of a tree search" },
     { "--leaves", CLI_INT, &tree.leaves, "N", "of these at once (default 8)", 1, RG_LEAVES_MAX },
     { "--width", CLI_INT, &tree.width, "K", "ids that may follow an id (default 4)", 1, RG_WIDTH_MAX },
     { "--span", CLI_INT, &tree.span, "N", "only every N-th id has others beside it (default 1)", 1, RG_SPAN_MAX },
     { "--explore", CLI_FLOAT, &tree.explore, "C", "weight of what was seen little (default 1.25)", 0, RG_EXPLORE_MAX },
-    { "--seed", CLI_U64, &seed, "N", "of drawn prompts (default 1)" },
     { NULL },
 };
 
-/* The model whose rows are being made. */
-static struct {
-    const study_model *m; /* NULL: none yet */
-    rg_engine *engine;
-    int32_t *prompts; /* [n_prompts][n_prompt] */
-    double greedy;    /* mean score of the greedy answers */
-} at;
+static double greedy; /* mean score of the greedy answers of the model that is open */
 
 static bool settle(const study_run *run, rg_error *err)
 {
@@ -97,22 +87,21 @@ static bool settle(const study_run *run, rg_error *err)
 
 static bool add(const study_run *run, const study_model *m, const char *how, int32_t size, rg_error *err)
 {
-    static char text[STUDY_TEXT_KEY], number[24], shape[64];
+    static char shape[64];
     study_value *v = study_add_row(run, m, err);
 
-    if (!v || !study_text_key(run, false, text, err))
+    if (!v || !study_answers_keys(&answers, run, err))
         return false;
-    snprintf(number, sizeof number, "%llu", (unsigned long long)seed);
     snprintf(shape, sizeof shape, "%d/%d/%d/%g", tree.leaves, tree.width, tree.span, (double)tree.explore);
     v[MODEL].text = m->given;
     v[HOW].text = how;
     v[SIZE].number = size;
-    v[ANSWER].number = answer;
-    v[PROMPT].number = n_prompt;
-    v[PROMPTS].number = n_prompts;
+    v[ANSWER].number = answers.answer;
+    v[PROMPT].number = answers.n_prompt;
+    v[PROMPTS].number = answers.n_prompts;
     v[TREE].text = shape;
-    v[TEXT].text = text;
-    v[SEED].text = number;
+    v[TEXT].text = answers.text;
+    v[SEED].text = answers.number;
     return true;
 }
 
@@ -131,83 +120,42 @@ static bool plan(const study_run *run, const study_model *m, rg_error *err)
 
 static void close_model(void)
 {
-    rg_close(at.engine);
-    rg_free(at.prompts);
-    memset(&at, 0, sizeof at);
+    study_answers_close(&answers);
 }
 
-/* The answer to the i-th prompt, as p has it.  The prefix cache is not used across answers: each has a salt. */
-static bool run_one(int i, rg_params p, study_value *v, rg_error *err)
+/* The means over all prompts.  The prefix cache is not used across answers: each has a salt. */
+static bool run_all(rg_params p, study_value *v, rg_error *err)
 {
     static int n_asked;
+    const double n = answers.n_prompts;
     char salt[32];
-    rg_token t;
-    int32_t n = 0;
-    double sum = 0;
 
-    snprintf(salt, sizeof salt, "%d", ++n_asked);
-    p.prompt = at.prompts + (size_t)i * (size_t)n_prompt;
-    p.n_prompt = n_prompt;
-    p.max_tokens = answer;
-    p.n_samples = 1;
-    p.cache_salt = salt;
-    p.sampling = rg_sampling_default();
-    p.sampling.temperature = 0;
-    p.sampling.ignore_eos = true;
-    p.sampling.n_logprobs = 0;
-    rg_request *r = rg_submit(at.engine, &p, err);
-    if (!r)
-        return false;
-    while (rg_next(r, &t)) {
-        if (cli_interrupted())
-            rg_cancel(r);
-        if (t.id >= 0) {
-            sum += (double)t.logprob;
-            n++;
-        }
-    }
-    const rg_usage u = rg_request_usage(r);
-    rg_request_close(r);
-    v[SCORE].number += sum / n_prompts;
-    v[ROWS].number += (double)u.n_rows / n_prompts;
-    v[STEPS].number += (double)u.n_steps / n_prompts;
-    v[SECONDS].number += (u.total_s - u.queue_s) / n_prompts;
-    return n == answer || rg_fail(err, RG_E_INPUT, "study search: an answer ended before it had %d ids", answer);
-}
-
-static bool run_all(const rg_params *p, study_value *v, rg_error *err)
-{
     v[SCORE].number = v[ROWS].number = v[STEPS].number = v[SECONDS].number = 0;
-    for (int i = 0; i < n_prompts; i++)
-        if (!run_one(i, *p, v, err))
+    for (int i = 0; i < answers.n_prompts; i++) {
+        double sum;
+        rg_usage u;
+
+        snprintf(salt, sizeof salt, "%d", ++n_asked);
+        p.cache_salt = salt;
+        if (!study_answers_run(&answers, i, p, NULL, &sum, &u, err))
             return false;
+        v[SCORE].number += sum / n;
+        v[ROWS].number += (double)u.n_rows / n;
+        v[STEPS].number += (double)u.n_steps / n;
+        v[SECONDS].number += (u.total_s - u.queue_s) / n;
+    }
     return true;
 }
 
 static bool open_model(const study_run *run, const study_model *m, rg_error *err)
 {
-    rg_options o = rg_options_default();
     study_value v[N_COLUMNS] = { 0 };
-    size_t n_ids;
-    char path[1024];
 
-    close_model();
-    if (!rg_mul((size_t)n_prompts, (size_t)n_prompt, &n_ids))
-        return rg_fail_memory(err, SIZE_MAX);
-    if (!cli_find_model(m->given, path, sizeof path, err))
+    if (!study_answers_open(&answers, run, m, err) || !run_all((rg_params){ 0 }, v, err)) {
+        close_model();
         return false;
-    o.n_threads = run->common->threads;
-    o.isa = run->common->isa;
-    o.recipe = run->common->recipe;
-    at.engine = rg_open(path, &o, err);
-    at.prompts = at.engine ? rg_array(n_ids, sizeof *at.prompts) : NULL;
-    if (!at.prompts)
-        return at.engine ? rg_fail_memory(err, n_ids * sizeof *at.prompts) : false;
-    const study_prompt_shape z = { n_prompts, n_prompt, rg_engine_info(at.engine).vocab_size, seed };
-    if (!study_prompts(run, path, &z, at.prompts, err) || !run_all(&(rg_params){ 0 }, v, err))
-        return false;
-    at.greedy = v[SCORE].number;
-    at.m = m;
+    }
+    greedy = v[SCORE].number;
     return true;
 }
 
@@ -215,7 +163,7 @@ static bool measure(const study_run *run, const study_model *m, study_value *v, 
 {
     rg_params p = { 0 };
 
-    if (at.m != m && !open_model(run, m, err))
+    if (answers.m != m && !open_model(run, m, err))
         return false;
     if (!strcmp(v[HOW].text, "beams"))
         p.beam = (rg_beam_params){ .n_beams = (int32_t)v[SIZE].number, .length_penalty = 1 };
@@ -223,15 +171,17 @@ static bool measure(const study_run *run, const study_model *m, study_value *v, 
         p.search = tree;
         p.search.simulations = (int32_t)v[SIZE].number;
     }
-    if (!run_all(&p, v, err))
+    if (!run_all(p, v, err))
         return false;
-    v[GAIN].number = v[SCORE].number - at.greedy;
+    v[GAIN].number = v[SCORE].number - greedy;
     return true;
 }
 
 static void draw(study_picture *p, const study_model *m, const study_value *v)
 {
-    study_point(p, 0, m->name, v[HOW].text, (rg_lines_point){ v[ROWS].number, exp(-v[SCORE].number / answer), true });
+    const double perplexity = exp(-v[SCORE].number / answers.answer);
+
+    study_point(p, 0, m->name, v[HOW].text, (rg_lines_point){ v[ROWS].number, perplexity, true });
 }
 
 const study study_search = {
@@ -242,13 +192,7 @@ const study study_search = {
                  .notes = "Greedy, beams and Monte Carlo tree search: the log-probability of the best answer that each "
                           "finds, and the\nrows that it computes for it." },
     .text = "the text whose beginnings are the prompts (default: the shipped calibration text)",
-    .options = options,
-    .columns = columns,
-    .n_columns = N_COLUMNS,
-    .page = &page,
+    STUDY_PARTS,
     .settle = settle,
-    .plan = plan,
-    .measure = measure,
-    .draw = draw,
     .close = close_model,
 };

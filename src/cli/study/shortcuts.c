@@ -538,14 +538,8 @@ const study study_shortcuts = {
                           "answer, which is\nchecked.  Inputs: a share of the activations counts as zero "
                           "(TEAL), which fewer bits of weights do not go with." },
     .text = "the text to score (default: the end of the calibration text)",
-    .options = options,
-    .columns = columns,
-    .n_columns = N_COLUMNS,
-    .page = &page,
+    STUDY_PARTS,
     .settle = settle,
-    .plan = plan,
-    .measure = measure,
-    .draw = draw,
     .conclude = conclude,
     .close = close_all,
 };

@@ -229,12 +229,6 @@ const study study_softmax = {
                           "leaves out\nat these thresholds; and the share of a row's weight that is lost with them. "
                           "Rows: positions from\nthe one that is named to the next one." },
     .text = "the text to read (default: the shipped calibration text)",
-    .options = options,
-    .columns = columns,
-    .n_columns = N_COLUMNS,
-    .page = &page,
-    .plan = plan,
-    .measure = measure,
-    .draw = draw,
+    STUDY_PARTS,
     .close = close_stats,
 };

@@ -166,14 +166,8 @@ const study study_sparsity = {
                  .notes = "Thresholds are TEAL's, calibrated on the shipped text: the same share for every matrix of "
                           "the layers,\nand shares allotted greedily within each layer." },
     .text = "the text to score (default: the end of the calibration text)",
-    .options = options,
-    .columns = columns,
-    .n_columns = N_COLUMNS,
-    .page = &page,
+    STUDY_PARTS,
     .settle = settle,
-    .plan = plan,
-    .measure = measure,
-    .draw = draw,
     .other_option = "--softmax",
     .other = &study_softmax,
 };

@@ -79,6 +79,11 @@ typedef struct study {
     const struct study *other;
 } study;
 
+/* The parts of a record that have the same name in every study's file. */
+#define STUDY_PARTS                                                                                                    \
+    .options = options, .columns = columns, .n_columns = N_COLUMNS, .page = &page, .plan = plan, .measure = measure,   \
+    .draw = draw
+
 /* The command of a study: its exit status. */
 int study_main(const study *what, int argc, char **argv);
 
