@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "shrink/codes.h"
+#include "shrink/kbit.h"
 
 enum { DEFAULT_SAMPLES = 64 };
 

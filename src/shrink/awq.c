@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "shrink/forms.h"
+#include "shrink/packing.h"
 #include "shrink/inputs.h"
 #include "shrink/linear.h"
 

@@ -1,5 +1,5 @@
 /* fp8.c -- weights in e4m3 with a scale per row, activations to be cast as well, a scale per token. */
-#include "shrink/forms.h"
+#include "shrink/packing.h"
 
 static bool settle(rg_shrink_options *o, rg_error *err)
 {

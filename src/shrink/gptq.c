@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "shrink/forms.h"
+#include "shrink/packing.h"
 #include "shrink/linear.h"
 
 enum { BLOCK = 128, AT_ONCE = 8 };

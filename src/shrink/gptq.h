@@ -4,7 +4,7 @@
 #define RG_SHRINK_GPTQ_H
 
 #include "base/pool.h"
-#include "shrink/codes.h"
+#include "shrink/kbit.h"
 
 typedef struct rg_gptq_options {
     bool act_order;     /* columns in falling order of their second derivative */

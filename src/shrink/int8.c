@@ -1,6 +1,6 @@
 /* int8.c -- weights of LLM.int8() (Dettmers et al. 2022), as bitsandbytes stores them: a row's largest magnitude, and
  * codes of 127ths of it.  Columns of activations with outliers are found when the model runs. */
-#include "shrink/forms.h"
+#include "shrink/packing.h"
 
 static bool settle(rg_shrink_options *o, rg_error *err)
 {

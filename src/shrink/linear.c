@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "shrink/codes.h"
+#include "shrink/kbit.h"
 
 enum { TILE = 16, DEPTH = 64, SIDE = 8 };
 

@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "model/origin.h"
-#include "shrink/codes.h"
+#include "shrink/kbit.h"
 
 /* ---- importance -------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* qat.c -- codes that training has made, in the forms of other methods' codes.  The training is train/qat.h's. */
-#include "shrink/forms.h"
+#include "shrink/packing.h"
 
 static bool settle(rg_shrink_options *o, rg_error *err)
 {

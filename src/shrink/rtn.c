@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "model/origin.h"
-#include "shrink/forms.h"
+#include "shrink/packing.h"
 
 /* Where such codes can lie. */
 static bool settle_hf(rg_shrink_options *o, rg_error *err)
@@ -49,7 +49,7 @@ bool rg_settle_gguf(rg_shrink_options *o, rg_error *err)
     c->scale_type = RG_F16;
     c->group = c->group ? c->group : 32;
     o->form = RG_FORM_PACKED;
-    return rg_form_gguf(c, &type) ||
+    return rg_packing_gguf(c, &type) ||
            rg_fail(
                err, RG_E_UNSUPPORTED,
                "GGUF has no type for codes of %d bits%s in groups of %lld: there are 4 and 5 bits, and 8 with --sym, "

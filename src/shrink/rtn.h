@@ -3,7 +3,7 @@
 #define RG_SHRINK_RTN_H
 
 #include "model/model.h"
-#include "shrink/codes.h"
+#include "shrink/kbit.h"
 
 /* Columns that are not rounded, but kept in f16: set kept [cols], all false before, of matrix `mat` of weight i of the
  * set, and say how many they are. */

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "shrink/inputs.h"
 #include "shrink/linear.h"
-#include "shrink/plan.h"
+#include "shrink/targets.h"
 
 #define METHOD(name) extern const rg_shrink_method rg_shrink_##name;
 #include "shrink/methods.def"
@@ -44,7 +44,7 @@ typedef struct shrinking {
     rg_shrink_report *report;
     rg_stage *stage;
     const rg_model *model;
-    rg_plan plan;
+    rg_targets targets;
     rg_results *results;
     bool *folded; /* [weights.n] vectors that scales were folded into */
     double began_s;
@@ -65,7 +65,7 @@ static bool check_weights(const rg_matrix *m, rg_error *err)
 static bool load_matrix(const shrinking *s, rg_layer_work *l, int i, int64_t mat, rg_error *err)
 {
     const rg_weight *w = &s->model->weights.all[i];
-    const rg_tensor *t = rg_plan_tensor(&s->plan, i, mat);
+    const rg_tensor *t = rg_targets_tensor(&s->targets, i, mat);
     rg_matrix *m = &l->m[l->n];
 
     *m = (rg_matrix){
@@ -85,7 +85,7 @@ static bool load_layer(const shrinking *s, rg_layer_work *l, rg_error *err)
     size_t n = 0, n_vectors = 0;
 
     for (int i = 0; i < set->n; i++) {
-        n += set->layer[i] == l->layer && s->plan.codes[i] ? (size_t)set->all[i].n_mats : 0;
+        n += set->layer[i] == l->layer && s->targets.codes[i] ? (size_t)set->all[i].n_mats : 0;
         n_vectors += set->layer[i] == l->layer;
     }
     l->m = rg_array(n, sizeof *l->m);
@@ -93,7 +93,7 @@ static bool load_layer(const shrinking *s, rg_layer_work *l, rg_error *err)
     if (!l->m || !l->folded)
         return rg_fail_memory(err, n * sizeof *l->m);
     for (int i = 0; i < set->n; i++)
-        for (int64_t mat = 0; set->layer[i] == l->layer && s->plan.codes[i] && mat < set->all[i].n_mats; mat++)
+        for (int64_t mat = 0; set->layer[i] == l->layer && s->targets.codes[i] && mat < set->all[i].n_mats; mat++)
             if (!load_matrix(s, l, i, mat, err))
                 return false;
     return true;
@@ -192,7 +192,7 @@ static bool recall_layer(shrinking *s, int layer, rg_error *err)
         if (vector)
             rg_stage_put_vector(s->stage, w, vector);
         rg_free(vector);
-        for (int64_t mat = 0; s->plan.codes[i] && mat < w->n_mats; mat++) {
+        for (int64_t mat = 0; s->targets.codes[i] && mat < w->n_mats; mat++) {
             rg_coded coded;
             float *values;
             int got = rg_results_get(s->results, w, mat, &coded, &values, NULL, NULL, err);
@@ -273,7 +273,7 @@ static bool report_matrix(shrinking *s, int i, int64_t mat, rg_error *err)
 {
     rg_shrink_report *r = s->report;
     const rg_weight *w = &s->model->weights.all[i];
-    const rg_tensor *t = rg_plan_tensor(&s->plan, i, mat);
+    const rg_tensor *t = rg_targets_tensor(&s->targets, i, mat);
     rg_coded coded;
     float *values;
 
@@ -305,10 +305,10 @@ static bool gather(shrinking *s, rg_error *err)
     for (int i = 0; i < set->n; i++) {
         if (set->layer[i] < 0)
             continue;
-        for (int64_t mat = 0; s->plan.codes[i] && mat < set->all[i].n_mats; mat++)
+        for (int64_t mat = 0; s->targets.codes[i] && mat < set->all[i].n_mats; mat++)
             if (!report_matrix(s, i, mat, err))
                 return false;
-        if (s->plan.codes[i] || !rg_spec_is_vector(set->spec[i]))
+        if (s->targets.codes[i] || !rg_spec_is_vector(set->spec[i]))
             continue;
         rg_error why = { 0 };
         float *vector = rg_results_vector(s->results, &set->all[i], &why);
@@ -319,8 +319,8 @@ static bool gather(shrinking *s, rg_error *err)
     }
     for (int i = 0; i < rg_checkpoint_n_tensors(s->from); i++)
         s->report->bytes_before += rg_checkpoint_tensor(s->from, i)->bytes;
-    s->report->n_kept = s->plan.n_kept;
-    memcpy(s->report->kept, s->plan.kept, sizeof s->report->kept);
+    s->report->n_kept = s->targets.n_kept;
+    memcpy(s->report->kept, s->targets.kept, sizeof s->report->kept);
     return true;
 }
 
@@ -378,7 +378,7 @@ static bool open_all(shrinking *s, rg_error *err)
     if (!number_job(s, &job, err) || !(s->stage = rg_stage_open(s->from, &stage, err)))
         return false;
     s->model = rg_stage_model(s->stage);
-    if (!rg_plan_make(&s->plan, s->from, o, &s->model->config, &s->model->weights, err))
+    if (!rg_targets_make(&s->targets, s->from, o, &s->model->config, &s->model->weights, err))
         return false;
     s->folded = rg_array((size_t)s->model->weights.n, sizeof *s->folded);
     if (!s->folded)
@@ -394,13 +394,13 @@ bool rg_shrink(rg_shrink_report *r, const rg_checkpoint *from, const char *to, r
     memset(r, 0, sizeof *r);
     bool ok = check_options(from, to, o, err) && open_all(&s, err) && all_layers(&s, err) && gather(&s, err);
     if (ok && o->to_gguf)
-        ok = rg_write_gguf(&s.plan, s.results, s.folded, to, &r->bytes, r->warning, err);
+        ok = rg_write_gguf(&s.targets, s.results, s.folded, to, &r->bytes, r->warning, err);
     else if (ok)
-        ok = rg_write_hf(&s.plan, s.results, s.folded, to, &r->bytes, err);
+        ok = rg_write_hf(&s.targets, s.results, s.folded, to, &r->bytes, err);
     if (ok)
         rg_results_remove(s.results);
     rg_results_close(s.results);
-    rg_plan_fini(&s.plan);
+    rg_targets_fini(&s.targets);
     rg_free(s.folded);
     rg_stage_close(s.stage);
     return ok;

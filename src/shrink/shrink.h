@@ -8,7 +8,7 @@
 #define RG_SHRINK_SHRINK_H
 
 #include "model/convert.h"
-#include "shrink/codes.h"
+#include "shrink/kbit.h"
 #include "shrink/stage.h"
 
 /* ---- what a method sees ------------------------------------------------------------------------------------------ */
@@ -66,7 +66,7 @@ typedef struct rg_layer_work {
 } rg_layer_work;
 
 /* How codes lie in a Hugging Face directory. */
-typedef enum rg_code_form {
+typedef enum rg_packing {
     RG_FORM_GPTQ,   /* qweight, qzeros, scales, g_idx */
     RG_FORM_AWQ,    /* the same, along the rows */
     RG_FORM_PACKED, /* compressed-tensors: pack-quantized */
@@ -75,7 +75,7 @@ typedef enum rg_code_form {
     RG_FORM_BNB_8,  /* bitsandbytes: LLM.int8() */
     RG_FORM_NF4,    /* bitsandbytes: NF4 */
     RG_FORM_PLAIN,  /* the values that the codes stand for, in f32: no format has such codes */
-} rg_code_form;
+} rg_packing;
 
 typedef struct rg_shrink_method {
     const char *name, *summary;
@@ -105,7 +105,7 @@ struct rg_shrink_options {
     float alpha;                 /* of SmoothQuant */
     const rg_given_codes *given; /* of qat */
     bool to_gguf;
-    rg_code_form form;  /* set by settle */
+    rg_packing form;  /* set by settle */
     int input_bits;     /* activations are to be rounded to so many bits as well, a scale per row; 0: not */
     const int32_t *ids; /* [n_samples, ctx] */
     int n_samples, ctx;

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "shrink/folds.h"
-#include "shrink/forms.h"
+#include "shrink/packing.h"
 #include "shrink/inputs.h"
 
 void rg_smooth_scales(const float *act_max, const float *w_max, int64_t n, float alpha, float *to)

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "ops/watch/copy.h"
-#include "shrink/codes.h"
+#include "shrink/kbit.h"
 
 enum { MAX_READS = 1 << 16 };
 

@@ -2,11 +2,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "shrink/forms.h"
-#include "shrink/plan.h"
+#include "shrink/packing.h"
+#include "shrink/targets.h"
 
 typedef struct giving {
-    const rg_plan *p;
+    const rg_targets *p;
     rg_results *r;
     const bool *folded;
     const rg_tensor *t; /* that is in memory */
@@ -17,10 +17,10 @@ typedef struct giving {
 static bool type_of(void *arg, const rg_tensor *t, rg_type *type)
 {
     const giving *g = arg;
-    const rg_becomes what = rg_plan_becomes(g->p, t, g->folded);
+    const rg_becomes what = rg_targets_becomes(g->p, t, g->folded);
 
     *type = RG_F32;
-    return what == RG_CODED ? rg_form_gguf(&g->p->o->coding, type) : what != RG_STAYS;
+    return what == RG_CODED ? rg_packing_gguf(&g->p->o->coding, type) : what != RG_STAYS;
 }
 
 static void drop(giving *g)
@@ -38,9 +38,9 @@ static bool rows_of(void *arg, const rg_tensor *t, int64_t row, uint8_t *to, rg_
     rg_type type;
 
     if (g->t != t) {
-        rg_becomes what = rg_plan_becomes(g->p, t, g->folded);
+        rg_becomes what = rg_targets_becomes(g->p, t, g->folded);
         drop(g);
-        if (!rg_plan_result(g->p, g->r, t, &what, &g->coded, &g->values, err))
+        if (!rg_targets_result(g->p, g->r, t, &what, &g->coded, &g->values, err))
             return false;
         g->t = t;
     }
@@ -48,11 +48,11 @@ static bool rows_of(void *arg, const rg_tensor *t, int64_t row, uint8_t *to, rg_
     if (g->values)
         memcpy(to, g->values + row * cols, (size_t)cols * sizeof *g->values);
     else
-        rg_form_blocks(&g->coded, type, row, to);
+        rg_packing_blocks(&g->coded, type, row, to);
     return true;
 }
 
-bool rg_write_gguf(const rg_plan *p, rg_results *r, const bool *folded, const char *to, uint64_t *bytes,
+bool rg_write_gguf(const rg_targets *p, rg_results *r, const bool *folded, const char *to, uint64_t *bytes,
                    char warning[RG_CONVERT_WARNING], rg_error *err)
 {
     giving g = { .p = p, .r = r, .folded = folded };

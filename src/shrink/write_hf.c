@@ -4,13 +4,13 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "shrink/forms.h"
-#include "shrink/plan.h"
+#include "shrink/packing.h"
+#include "shrink/targets.h"
 
 enum { NAME_ROOM = 600, COPY = 1 << 22 };
 
 typedef struct writing {
-    const rg_plan *p;
+    const rg_targets *p;
     rg_results *r;
     const bool *folded;
     rg_ckpt_writer *w;
@@ -46,11 +46,11 @@ static bool declare(writing *v, const char *name, rg_type type, int n_dims, cons
 }
 
 /* The tensor's shape in codes, from what is known of all of them. */
-static rg_coded outline(const rg_plan *p, const rg_tensor *t)
+static rg_coded outline(const rg_targets *p, const rg_tensor *t)
 {
     const rg_coding *c = &p->o->coding;
     int64_t rows, cols;
-    rg_plan_shape(p, t, &rows, &cols);
+    rg_targets_shape(p, t, &rows, &cols);
     const int64_t group = c->group && c->group < cols ? c->group : cols;
     static int32_t some;
 
@@ -67,7 +67,7 @@ static rg_coded outline(const rg_plan *p, const rg_tensor *t)
 
 static bool declare_tensor(writing *v, const rg_tensor *t)
 {
-    const rg_becomes what = rg_plan_becomes(v->p, t, v->folded);
+    const rg_becomes what = rg_targets_becomes(v->p, t, v->folded);
     rg_code_part parts[RG_MAX_PARTS];
     char name[NAME_ROOM];
     bool ok = true;
@@ -77,7 +77,7 @@ static bool declare_tensor(writing *v, const rg_tensor *t)
     if (what != RG_CODED)
         return declare(v, t->name, RG_F32, t->n_dims, t->shape);
     const rg_coded c = outline(v->p, t);
-    const int n = rg_form_parts(v->p->o->form, &c, parts, v->err);
+    const int n = rg_packing_parts(v->p->o->form, &c, parts, v->err);
     for (int i = 0; ok && i < n; i++)
         ok = declare(v, part_name(t, parts[i].end, name), parts[i].type, parts[i].n_dims, parts[i].shape);
     return ok && n >= 0;
@@ -98,7 +98,7 @@ static bool copy_tensor(writing *v, const rg_tensor *t)
 
 static bool write_tensor(writing *v, const rg_tensor *t)
 {
-    rg_becomes what = rg_plan_becomes(v->p, t, v->folded);
+    rg_becomes what = rg_targets_becomes(v->p, t, v->folded);
     rg_code_part parts[RG_MAX_PARTS];
     rg_coded coded;
     float *values;
@@ -106,13 +106,13 @@ static bool write_tensor(writing *v, const rg_tensor *t)
 
     if (what == RG_STAYS)
         return copy_tensor(v, t);
-    if (!rg_plan_result(v->p, v->r, t, &what, &coded, &values, v->err))
+    if (!rg_targets_result(v->p, v->r, t, &what, &coded, &values, v->err))
         return false;
     bool ok = true;
     if (values)
         ok = rg_ckpt_write(v->w, values, (size_t)rg_tensor_count(t) * sizeof *values, v->err);
     else
-        ok = (n = rg_form_parts(v->p->o->form, &coded, parts, v->err)) >= 0;
+        ok = (n = rg_packing_parts(v->p->o->form, &coded, parts, v->err)) >= 0;
     for (int i = 0; i < n; i++) {
         ok = ok && rg_ckpt_write(v->w, parts[i].data, parts[i].bytes, v->err);
         rg_free(parts[i].data);
@@ -134,12 +134,12 @@ static bool put_config(writing *v)
     for (int i = 0; i < n; i++) {
         const rg_tensor *t = rg_checkpoint_tensor(v->p->from, i);
         size_t length = strlen(t->name);
-        if (rg_plan_becomes(v->p, t, v->folded) == RG_STAYS && t->n_dims == 2 && length > cut &&
+        if (rg_targets_becomes(v->p, t, v->folded) == RG_STAYS && t->n_dims == 2 && length > cut &&
             !strcmp(t->name + length - cut, ".weight"))
             kept[n_kept++] = (rg_string){ t->name, length - cut };
     }
     bool ok = rg_ckpt_put_all(v->w, v->p->from, is_of_quantizer, v->err) &&
-              rg_form_config(v->p->o, v->w, kept, n_kept, v->err);
+              rg_packing_config(v->p->o, v->w, kept, n_kept, v->err);
     rg_free(kept);
     return ok;
 }
@@ -156,7 +156,7 @@ static bool check_place(const char *to, rg_error *err)
     return true;
 }
 
-bool rg_write_hf(const rg_plan *p, rg_results *r, const bool *folded, const char *to, uint64_t *bytes, rg_error *err)
+bool rg_write_hf(const rg_targets *p, rg_results *r, const bool *folded, const char *to, uint64_t *bytes, rg_error *err)
 {
     writing v = { .p = p, .r = r, .folded = folded, .err = err };
     const int n = rg_checkpoint_n_tensors(p->from);

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "quant/lattice.h"
 #include "quant/quant.h"
-#include "shrink/codes.h"
+#include "shrink/kbit.h"
 
 enum { BLOCKS = 400, COLS = 32 };
 

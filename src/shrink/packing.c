@@ -1,5 +1,5 @@
-/* forms.c -- see forms.h. */
-#include "shrink/forms.h"
+/* packing.c -- see packing.h. */
+#include "shrink/packing.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -208,7 +208,7 @@ static void make_plain(maker *m)
         rg_coded_row(c, r, to + r * c->cols);
 }
 
-int rg_form_parts(rg_code_form form, const rg_coded *c, rg_code_part parts[RG_MAX_PARTS], rg_error *err)
+int rg_packing_parts(rg_packing form, const rg_coded *c, rg_code_part parts[RG_MAX_PARTS], rg_error *err)
 {
     maker m = { c, parts, 0, false };
     const bool sym = c->sym;
@@ -248,7 +248,7 @@ int rg_form_parts(rg_code_form form, const rg_coded *c, rg_code_part parts[RG_MA
     return -1;
 }
 
-const char *rg_form_refuses(rg_code_form form, const rg_coding *c, int64_t rows, int64_t cols)
+const char *rg_packing_refuses(rg_packing form, const rg_coding *c, int64_t rows, int64_t cols)
 {
     const int64_t group = c->group && c->group < cols ? c->group : cols;
 
@@ -361,7 +361,8 @@ static void put_compressed_config(config_writer *c, const rg_shrink_options *o, 
         put_numbers(c, "input_activations", o->input_bits, is_f8, true, "token");
 }
 
-bool rg_form_config(const rg_shrink_options *o, rg_ckpt_writer *w, const rg_string *kept, size_t n_kept, rg_error *err)
+bool rg_packing_config(const rg_shrink_options *o, rg_ckpt_writer *w, const rg_string *kept, size_t n_kept,
+                       rg_error *err)
 {
     config_writer c = { w, err, true };
 
@@ -389,7 +390,7 @@ bool rg_form_config(const rg_shrink_options *o, rg_ckpt_writer *w, const rg_stri
 
 /* ---- blocks of GGUF ---------------------------------------------------------------------------------------------- */
 
-bool rg_form_gguf(const rg_coding *c, rg_type *type)
+bool rg_packing_gguf(const rg_coding *c, rg_type *type)
 {
     const bool sym = c->kind == RG_CODE_INT && c->sym, minimum = c->kind == RG_CODE_MINIMUM;
 
@@ -423,7 +424,7 @@ static uint8_t *put_half(float x, uint8_t *to)
     return to;
 }
 
-void rg_form_blocks(const rg_coded *c, rg_type type, int64_t r, uint8_t *to)
+void rg_packing_blocks(const rg_coded *c, rg_type type, int64_t r, uint8_t *to)
 {
     const uint8_t *q = c->q + r * c->cols;
 

@@ -1,7 +1,7 @@
-/* forms.h -- how codes lie in files: the tensors of a Hugging Face directory, and blocks of GGUF.  Included by the
+/* packing.h -- how codes lie in files: the tensors of a Hugging Face directory, and blocks of GGUF.  Included by the
  * files of this floor only. */
-#ifndef RG_SHRINK_FORMS_H
-#define RG_SHRINK_FORMS_H
+#ifndef RG_SHRINK_PACKING_H
+#define RG_SHRINK_PACKING_H
 
 #include "shrink/shrink.h"
 
@@ -18,11 +18,11 @@ typedef struct rg_code_part {
 } rg_code_part;
 
 /* NULL: a matrix of this shape can be stored so; else why not. */
-const char *rg_form_refuses(rg_code_form form, const rg_coding *c, int64_t rows, int64_t cols);
+const char *rg_packing_refuses(rg_packing form, const rg_coding *c, int64_t rows, int64_t cols);
 /* The parts of a matrix.  c->q NULL: their names, types and shapes alone.  -1: no memory. */
-int rg_form_parts(rg_code_form form, const rg_coded *c, rg_code_part parts[RG_MAX_PARTS], rg_error *err);
+int rg_packing_parts(rg_packing form, const rg_coded *c, rg_code_part parts[RG_MAX_PARTS], rg_error *err);
 /* quantization_config of such a directory. */
-bool rg_form_config(const rg_shrink_options *o, rg_ckpt_writer *w, const rg_string *kept, size_t n_kept,
+bool rg_packing_config(const rg_shrink_options *o, rg_ckpt_writer *w, const rg_string *kept, size_t n_kept,
                     rg_error *err) RG_MUST_CHECK;
 
 /* Where codes lie that nothing else is known of: by the options' kind and bits. */
@@ -32,8 +32,8 @@ bool rg_settle_gguf(rg_shrink_options *o, rg_error *err) RG_MUST_CHECK;
 /* Every matrix of the layer to the nearest codes. */
 bool rg_round_layer(rg_layer_work *l, rg_error *err) RG_MUST_CHECK;
 /* The GGUF type of such codes: blocks of 32 under an f16 scale.  False: none has them. */
-bool rg_form_gguf(const rg_coding *c, rg_type *type);
+bool rg_packing_gguf(const rg_coding *c, rg_type *type);
 /* Row r in blocks of that type. */
-void rg_form_blocks(const rg_coded *c, rg_type type, int64_t r, uint8_t *to);
+void rg_packing_blocks(const rg_coded *c, rg_type type, int64_t r, uint8_t *to);
 
 #endif

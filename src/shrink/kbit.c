@@ -1,5 +1,5 @@
-/* codes.c -- see codes.h. */
-#include "shrink/codes.h"
+/* kbit.c -- see kbit.h. */
+#include "shrink/kbit.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shrink/codes.h"
+#include "shrink/kbit.h"
 #include "shrink/smoothquant.h"
 
 /* A tensor as f32, whatever its type; its rows and columns. */

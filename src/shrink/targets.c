@@ -1,13 +1,13 @@
-/* plan.c -- see plan.h. */
-#include "shrink/plan.h"
+/* targets.c -- see targets.h. */
+#include "shrink/targets.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "shrink/forms.h"
+#include "shrink/packing.h"
 
-const rg_tensor *rg_plan_tensor(const rg_plan *p, int weight, int64_t mat)
+const rg_tensor *rg_targets_tensor(const rg_targets *p, int weight, int64_t mat)
 {
     rg_origin s = rg_origin_of(p->set->spec[weight], p->config, p->from, p->set->layer[weight]);
     char name[RG_WEIGHT_NAME];
@@ -21,7 +21,7 @@ static void shape_of(const rg_origin *s, const rg_tensor *t, int64_t *rows, int6
     *cols = s->transposed ? rg_tensor_rows(t) : rg_tensor_cols(t);
 }
 
-void rg_plan_shape(const rg_plan *p, const rg_tensor *t, int64_t *rows, int64_t *cols)
+void rg_targets_shape(const rg_targets *p, const rg_tensor *t, int64_t *rows, int64_t *cols)
 {
     const int i = p->first[t - rg_checkpoint_tensor(p->from, 0)];
     const rg_origin s = rg_origin_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
@@ -30,12 +30,12 @@ void rg_plan_shape(const rg_plan *p, const rg_tensor *t, int64_t *rows, int64_t 
 }
 
 /* NULL: the matrices of a weight can be coded; else why not. */
-static const char *refuses(const rg_plan *p, int i)
+static const char *refuses(const rg_targets *p, int i)
 {
     const rg_weight_spec *spec = p->set->spec[i];
     const rg_weight *w = &p->set->all[i];
     rg_origin s = rg_origin_of(spec, p->config, p->from, p->set->layer[i]);
-    const rg_tensor *t = rg_plan_tensor(p, i, 0);
+    const rg_tensor *t = rg_targets_tensor(p, i, 0);
     int64_t rows, cols;
     uint64_t row;
 
@@ -47,7 +47,7 @@ static const char *refuses(const rg_plan *p, int i)
         return "it is in codes already";
     if (p->o->to_gguf) {
         rg_type type;
-        if (p->o->form == RG_FORM_PLAIN || !rg_form_gguf(&p->o->coding, &type))
+        if (p->o->form == RG_FORM_PLAIN || !rg_packing_gguf(&p->o->coding, &type))
             return NULL;
         return rg_row_bytes(type, w->cols, &row) ? NULL : "blocks of 32 do not divide its rows";
     }
@@ -56,10 +56,10 @@ static const char *refuses(const rg_plan *p, int i)
     if (s.transposed && p->o->form == RG_FORM_PLAIN)
         return "its tensor stands the other way round";
     shape_of(&s, t, &rows, &cols);
-    return rg_form_refuses(p->o->form, &p->o->coding, rows, cols);
+    return rg_packing_refuses(p->o->form, &p->o->coding, rows, cols);
 }
 
-static void keep(rg_plan *p, int i, const char *why)
+static void keep(rg_targets *p, int i, const char *why)
 {
     p->codes[i] = false;
     p->n_kept += (int)p->set->all[i].n_mats;
@@ -68,7 +68,7 @@ static void keep(rg_plan *p, int i, const char *why)
 }
 
 /* Weights of each tensor. */
-static bool link_tensors(rg_plan *p, rg_error *err)
+static bool link_tensors(rg_targets *p, rg_error *err)
 {
     const int n = rg_checkpoint_n_tensors(p->from);
     const rg_tensor *all = rg_checkpoint_tensor(p->from, 0);
@@ -83,7 +83,7 @@ static bool link_tensors(rg_plan *p, rg_error *err)
         rg_origin s = rg_origin_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
         p->next[i] = -1;
         for (int64_t e = 0; e < s.n_tensors; e++) {
-            const rg_tensor *t = rg_plan_tensor(p, i, e);
+            const rg_tensor *t = rg_targets_tensor(p, i, e);
             if (!t)
                 continue;
             if (p->first[t - all] != i) /* each expert has a tensor of its own */
@@ -95,12 +95,12 @@ static bool link_tensors(rg_plan *p, rg_error *err)
 }
 
 /* A tensor that holds several weights is coded if all its rows are. */
-static void keep_parts(rg_plan *p)
+static void keep_parts(rg_targets *p)
 {
     const rg_tensor *all = rg_checkpoint_tensor(p->from, 0);
 
     for (int i = 0; i < p->set->n; i++) {
-        const rg_tensor *t = p->codes[i] ? rg_plan_tensor(p, i, 0) : NULL;
+        const rg_tensor *t = p->codes[i] ? rg_targets_tensor(p, i, 0) : NULL;
         int64_t rows = 0;
         if (!t)
             continue;
@@ -114,12 +114,12 @@ static void keep_parts(rg_plan *p)
     }
 }
 
-bool rg_plan_make(rg_plan *p, const rg_checkpoint *from, const rg_shrink_options *o, const rg_config *c,
+bool rg_targets_make(rg_targets *p, const rg_checkpoint *from, const rg_shrink_options *o, const rg_config *c,
                   const rg_weight_set *set, rg_error *err)
 {
     bool any = false;
 
-    *p = (rg_plan){ .from = from, .o = o, .config = c, .set = set };
+    *p = (rg_targets){ .from = from, .o = o, .config = c, .set = set };
     p->codes = rg_array((size_t)set->n, sizeof *p->codes);
     if (!p->codes)
         return rg_fail_memory(err, (size_t)set->n);
@@ -139,15 +139,15 @@ bool rg_plan_make(rg_plan *p, const rg_checkpoint *from, const rg_shrink_options
                           rg_checkpoint_path(from), p->kept[0] ? ": " : "", p->kept);
 }
 
-void rg_plan_fini(rg_plan *p)
+void rg_targets_fini(rg_targets *p)
 {
     rg_free(p->codes);
     rg_free(p->first);
     rg_free(p->next);
-    *p = (rg_plan){ 0 };
+    *p = (rg_targets){ 0 };
 }
 
-rg_becomes rg_plan_becomes(const rg_plan *p, const rg_tensor *t, const bool *folded)
+rg_becomes rg_targets_becomes(const rg_targets *p, const rg_tensor *t, const bool *folded)
 {
     const int i = p->first[t - rg_checkpoint_tensor(p->from, 0)];
 
@@ -159,7 +159,7 @@ rg_becomes rg_plan_becomes(const rg_plan *p, const rg_tensor *t, const bool *fol
 /* ---- what was made, in the tensor's order ------------------------------------------------------------------------ */
 
 typedef struct composing {
-    const rg_plan *p;
+    const rg_targets *p;
     const rg_tensor *t;
     int64_t rows, cols;
     rg_coded *coded;
@@ -214,13 +214,13 @@ static bool place(const composing *c, const rg_origin *s, int64_t mat, const rg_
 /* The matrices of weight i that lie in the tensor. */
 static bool compose(composing *c, rg_results *r, int i, rg_error *err)
 {
-    const rg_plan *p = c->p;
+    const rg_targets *p = c->p;
     rg_origin s = rg_origin_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
 
     for (int64_t m = 0; m < p->set->all[i].n_mats; m++) {
         rg_coded part;
         float *values;
-        if (s.experts && rg_plan_tensor(p, i, m) != c->t)
+        if (s.experts && rg_targets_tensor(p, i, m) != c->t)
             continue;
         int got = rg_results_get(r, &p->set->all[i], m, &part, &values, NULL, NULL, err);
         if (got == 0)
@@ -235,7 +235,7 @@ static bool compose(composing *c, rg_results *r, int i, rg_error *err)
     return true;
 }
 
-bool rg_plan_result(const rg_plan *p, rg_results *r, const rg_tensor *t, rg_becomes *what, rg_coded *coded,
+bool rg_targets_result(const rg_targets *p, rg_results *r, const rg_tensor *t, rg_becomes *what, rg_coded *coded,
                     float **values, rg_error *err)
 {
     const int first = p->first[t - rg_checkpoint_tensor(p->from, 0)];
@@ -248,7 +248,7 @@ bool rg_plan_result(const rg_plan *p, rg_results *r, const rg_tensor *t, rg_beco
         *values = rg_results_vector(r, &p->set->all[first], err);
         return *values;
     }
-    rg_plan_shape(p, t, &c.rows, &c.cols);
+    rg_targets_shape(p, t, &c.rows, &c.cols);
     for (int i = first; ok && i >= 0; i = p->next[i])
         ok = compose(&c, r, i, err);
     if (ok)

@@ -1,7 +1,7 @@
-/* codes.h -- matrices as codes of k bits with a scale for each run of columns: how ranges are chosen, how values are
+/* kbit.h -- matrices as codes of k bits with a scale for each run of columns: how ranges are chosen, how values are
  * rounded to codes, and what codes stand for.  Pure; knows no file. */
-#ifndef RG_SHRINK_CODES_H
-#define RG_SHRINK_CODES_H
+#ifndef RG_SHRINK_KBIT_H
+#define RG_SHRINK_KBIT_H
 
 #include "base/mem.h"
 #include "quant/quant.h"

@@ -1,12 +1,12 @@
-/* plan.h -- which matrices of a model are coded, which tensors they lie in, and what those become.  Included by the
+/* targets.h -- which matrices of a model are coded, which tensors they lie in, and what those become.  Included by the
  * files of this floor only. */
-#ifndef RG_SHRINK_PLAN_H
-#define RG_SHRINK_PLAN_H
+#ifndef RG_SHRINK_TARGETS_H
+#define RG_SHRINK_TARGETS_H
 
 #include "model/origin.h"
 #include "shrink/results.h"
 
-typedef struct rg_plan {
+typedef struct rg_targets {
     const rg_checkpoint *from;
     const rg_shrink_options *o;
     const rg_config *config;
@@ -15,28 +15,28 @@ typedef struct rg_plan {
     int n_kept;        /* matrices of layers that are not */
     char kept[160];    /* the first of them, and why */
     int *first, *next; /* of each tensor its first weight, of each weight the next one of its tensor; -1: none */
-} rg_plan;
+} rg_targets;
 
-bool rg_plan_make(rg_plan *p, const rg_checkpoint *from, const rg_shrink_options *o, const rg_config *c,
+bool rg_targets_make(rg_targets *p, const rg_checkpoint *from, const rg_shrink_options *o, const rg_config *c,
                   const rg_weight_set *set, rg_error *err) RG_MUST_CHECK;
-void rg_plan_fini(rg_plan *p);
+void rg_targets_fini(rg_targets *p);
 
 /* The tensor of a matrix. */
-const rg_tensor *rg_plan_tensor(const rg_plan *p, int weight, int64_t mat);
+const rg_tensor *rg_targets_tensor(const rg_targets *p, int weight, int64_t mat);
 /* Rows and columns of what a tensor holds: its own, or the other way round where its family stores matrices so. */
-void rg_plan_shape(const rg_plan *p, const rg_tensor *t, int64_t *rows, int64_t *cols);
+void rg_targets_shape(const rg_targets *p, const rg_tensor *t, int64_t *rows, int64_t *cols);
 /* What becomes of a tensor. */
 typedef enum rg_becomes { RG_STAYS, RG_CODED, RG_VALUES, RG_VECTOR } rg_becomes;
 /* All of it, rows in the tensor's order: codes, or values [rows, cols] to be freed.  False: *err. */
-bool rg_plan_result(const rg_plan *p, rg_results *r, const rg_tensor *t, rg_becomes *what, rg_coded *coded,
+bool rg_targets_result(const rg_targets *p, rg_results *r, const rg_tensor *t, rg_becomes *what, rg_coded *coded,
                     float **values, rg_error *err) RG_MUST_CHECK;
 /* The same without reading codes or values. */
-rg_becomes rg_plan_becomes(const rg_plan *p, const rg_tensor *t, const bool *folded);
+rg_becomes rg_targets_becomes(const rg_targets *p, const rg_tensor *t, const bool *folded);
 
 /* Write it.  folded [set->n]: vectors that results have a new value of.  *bytes: of all tensors. */
-bool rg_write_hf(const rg_plan *p, rg_results *r, const bool *folded, const char *to, uint64_t *bytes,
+bool rg_write_hf(const rg_targets *p, rg_results *r, const bool *folded, const char *to, uint64_t *bytes,
                  rg_error *err) RG_MUST_CHECK;
-bool rg_write_gguf(const rg_plan *p, rg_results *r, const bool *folded, const char *to, uint64_t *bytes,
+bool rg_write_gguf(const rg_targets *p, rg_results *r, const bool *folded, const char *to, uint64_t *bytes,
                    char warning[RG_CONVERT_WARNING], rg_error *err) RG_MUST_CHECK;
 
 #endif
