@@ -100,7 +100,7 @@ typedef struct rg_request_texts { /* what ids show, and which of them end an ans
 
 typedef struct rg_request_owner { /* who asks, and whose state it may find */
     uint64_t tenant, salt;   /* hashes */
-    rg_block_name scopes[2]; /* what stands for salt in files of prefixes, with the tenant; [1]: tenants share them */
+    rg_block_name scopes[2]; /* the salt, as files of prefixes have it, with the tenant; [1]: tenants share them */
     uint64_t own_salt;       /* the part of salt that the client chose */
     double weight;           /* of the tenant */
     int32_t adapter;         /* the number of its adapter, -1: none; part of salt */

@@ -18,7 +18,7 @@ typedef struct rg_restore_of {
     const int32_t *tokens; /* [n] borrowed until it is over */
     int32_t n;             /* ids whose state may come from a prefix */
     uint64_t salt;         /* as its sequence will have it, */
-    rg_block_name scope;   /*   and what stands for it in files */
+    rg_block_name scope;   /*   and as files have it */
     void *owner;
 } rg_restore_of;
 

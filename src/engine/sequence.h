@@ -23,7 +23,7 @@ typedef struct rg_seq {
     int32_t committed, length;  /* committed <= length */
     int32_t n_replay;           /* accepted drafts that a recurrent state has yet to fold in */
     uint64_t salt;
-    rg_block_name scope;        /* what stands for salt in files of prefixes */
+    rg_block_name scope;        /* the salt, as files of prefixes have it */
     int32_t rope;               /* the variant of ropes that its K was rotated by, of which salt must tell too */
     int32_t adapter;            /* the number of the one that its rows use, of which salt must tell too; -1: none */
     int32_t *table[RG_MAX_GROUPS]; /* [max_blocks], or [1] of state per sequence; -1: released or not there */

@@ -79,7 +79,7 @@ typedef struct rg_shape {
     unsigned api; /* whose fields it knows */
     const char *id_prefix;
     bool is_chat;      /* reasoning and calls are told apart */
-    bool embeds;       /* nothing is generated, and an answer is had whole or not at all */
+    bool embeds;       /* nothing is generated, and an answer comes whole or not at all */
     bool scores;       /* and what is made is the score of the model's head, no embedding */
     bool keeps_ids;    /* the ids of answers are wanted */
     const char *input; /* the field that its prompts come from, for messages */

@@ -457,7 +457,7 @@ static void open_model(rg_models *m, rg_served *s)
     s->slot->n_users += engine != NULL;
     s->slot->used_ns = rg_now_ns();
     pthread_mutex_unlock(&m->lock);
-    rg_json_watch(); /* what was lost in vain of a model that is open now is no loss of those who wait */
+    rg_json_watch(); /* values that were lost before the model was open do not concern those who wait */
     if (!engine) {
         rg_log(RG_LOG_WARN, "serve: '%s' cannot be opened: %s", s->name, err.text);
         rg_refuse(&e, err.code == RG_E_LIMIT ? 503 : 500, "model_not_loaded", "model",

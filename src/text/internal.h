@@ -23,8 +23,8 @@ typedef struct rg_model_work {
 
 void rg_model_work_fini(rg_model_work *w);
 
-/* What makes ids of a word, which is clean and not empty.  plain: no special piece comes of it, but for what stands for
- * the unknown. */
+/* Makes ids of a word, which is clean and not empty.  plain: no special piece comes of it, but for the unknown
+ * token. */
 typedef struct rg_word_model {
     const char *type; /* as tokenizer.json calls it */
     bool (*encode)(const rg_tokenizer *t, rg_model_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err);

@@ -194,7 +194,7 @@ static bool read_affix(const json_t *model, const char *key, rg_string *out, cha
     return true;
 }
 
-/* The id of what stands for the unknown; -1 if the vocabulary does not have it. */
+/* The id of the unknown token; -1 if the vocabulary has none. */
 static bool read_unk(rg_tokenizer *t, const json_t *model, const char *usual, int32_t *unk, bool *named, rg_error *err)
 {
     rg_string s = { usual, usual ? strlen(usual) : 0 };

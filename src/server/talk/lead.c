@@ -1,4 +1,5 @@
-/* lead.c -- what comes before that which an answer is bound to: reasoning, and what opens a text; see force.h. */
+/* lead.c -- what may come before the part of an answer that a grammar binds: reasoning, and the opening of a text; see
+ * force.h. */
 #include "server/json.h"
 #include "server/talk/force.h"
 #include "server/talk/inner.h"
