@@ -75,9 +75,10 @@ static const char *spelling_of(const rg_checkpoint *ckpt, const rg_key *key)
 /* A key without a value is null, or there is none. */
 static bool read_absent(const rg_checkpoint *ckpt, const rg_key *key, const char *name, double *value, rg_error *err)
 {
-    const bool null = name && rg_config_is_null(ckpt, name);
+    const bool null = name && key->null != NULL_IS_MISSING && rg_config_is_null(ckpt, name);
+    const bool zero = null || (key->zero_in_gguf && rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF);
 
-    *value = null ? 0 : key->fallback;
+    *value = zero ? 0 : key->fallback;
     if (null && !rg_null_is_zero(key))
         return rg_null_refuse(ckpt, name, err);
     return !isnan(*value) ||
@@ -85,13 +86,13 @@ static bool read_absent(const rg_checkpoint *ckpt, const rg_key *key, const char
 }
 
 /* A number, or a list of numbers that are all alike: of every layer.  As rg_meta_int. */
-static int read_int(const rg_checkpoint *ckpt, const char *name, int64_t *out, rg_error *err)
+static int read_int(const rg_checkpoint *ckpt, const rg_key *key, const char *name, int64_t *out, rg_error *err)
 {
     const int32_t *list = NULL;
     size_t n = 0;
 
     if (rg_meta_type_of(ckpt, name) != RG_META_ARRAY)
-        return rg_meta_int(ckpt, name, 0, INT32_MAX, out, err);
+        return rg_meta_int(ckpt, name, key->least, key->most ? key->most : INT32_MAX, out, err);
     if (rg_meta_ints(ckpt, name, &list, &n, err) < 0)
         return -1;
     for (size_t i = 0; i < n; i++)
@@ -128,22 +129,23 @@ static int read_float(const rg_checkpoint *ckpt, const char *name, double *out, 
     return n > 0;
 }
 
-static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key, rg_error *err)
+static bool read_key(void *into, const rg_checkpoint *ckpt, const rg_key *key, rg_error *err)
 {
+    const bool gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
     char full[128];
-    const char *name = c->from_gguf ? key->gguf : key->hf;
-    char *at = (char *)c + key->at;
+    const char *name = gguf ? key->gguf : key->hf;
+    char *at = (char *)into + key->at;
     int64_t whole = 0;
     double real = 0;
     bool yes = false;
     int got = 0;
 
-    if (name && c->from_gguf)
+    if (name && gguf)
         name = rg_gguf_key(ckpt, name, full);
     else if (name)
         name = spelling_of(ckpt, key);
     if (name && key->kind == KEY_INT)
-        got = read_int(ckpt, name, &whole, err);
+        got = read_int(ckpt, key, name, &whole, err);
     else if (name && key->kind == KEY_BOOL)
         got = rg_meta_bool(ckpt, name, &yes, err);
     else if (name)
@@ -165,10 +167,10 @@ static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key,
     return true;
 }
 
-bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys, size_t n, rg_error *err)
+bool rg_config_keys(void *into, const rg_checkpoint *ckpt, const rg_key *keys, size_t n, rg_error *err)
 {
     for (size_t i = 0; i < n; i++)
-        if (!read_key(c, ckpt, &keys[i], err))
+        if (!read_key(into, ckpt, &keys[i], err))
             return false;
     return true;
 }

@@ -104,8 +104,14 @@ struct rg_config {
 #define RG_LAYER_OWN(c, i, type)      ((const type *)(const void *)(c)->layer[i].own)
 #define RG_LAYER_OWN_EDIT(c, i, type) ((type *)(void *)(c)->layer[i].own)
 
-/* One key of a table: where it goes, what it is called in both kinds of checkpoint (NULL: not there), its default. */
+/* One setting: where it goes, what it is called in both kinds of checkpoint (NULL: not there), what is meant where the
+ * key is missing, and what where it is null.  Every setting has one row, in the table of its architecture or in one that
+ * a function reads into a struct of its own. */
 typedef enum rg_key_kind { KEY_INT, KEY_FLOAT, KEY_DOUBLE, KEY_BOOL } rg_key_kind;
+
+/* What null means, which config.json alone has: 0 where that is the default, false of a boolean, else an error.  Of
+ * some it is 0, which means "none", though the default is another; of some nothing, as if the key were missing. */
+typedef enum rg_null { NULL_AS_DEFAULT, NULL_IS_ZERO, NULL_IS_MISSING } rg_null;
 
 typedef struct rg_key {
     size_t at; /* offsetof(rg_config, field), or RG_OWN_AT(struct, field) */
@@ -114,7 +120,9 @@ typedef struct rg_key {
     const char *gguf; /* after "<architecture>." */
     double fallback;  /* NAN: the key is required */
     const char *hf_too[2]; /* other spellings of config.json's key, taken where that is absent; NULL: none */
-    bool nullable;    /* null stands for 0, which is "none", though the default is another (nulls.h) */
+    rg_null null;
+    bool zero_in_gguf; /* a GGUF file without the key means 0 */
+    int least, most;   /* of KEY_INT; most 0: INT32_MAX */
 } rg_key;
 
 #define RG_REQUIRED __builtin_nan("")
@@ -154,9 +162,8 @@ const char *rg_config_name(const rg_config *c);
 /* What the rows of a layer see.  Borrows the config's patterns. */
 rg_sight rg_config_sight(const rg_config *c, int layer);
 
-/* For architectures.  Read a table of keys; a key that is absent gets its default, and one that is null what nulls.h
- * says. */
-bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys, size_t n, rg_error *err) RG_MUST_CHECK;
+/* For architectures.  Read a table of keys into the config, or into a struct whose members the rows name. */
+bool rg_config_keys(void *into, const rg_checkpoint *ckpt, const rg_key *keys, size_t n, rg_error *err) RG_MUST_CHECK;
 const rg_key *rg_config_common_keys(size_t *n); /* those of every architecture */
 /* The name of a GGUF key: "<architecture>.<suffix>" in a buffer of the caller's. */
 const char *rg_gguf_key(const rg_checkpoint *ckpt, const char *suffix, char out[128]);

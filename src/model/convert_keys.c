@@ -46,7 +46,7 @@ static bool put_key(rg_ckpt_writer *w, const rg_config *c, const rg_key *key, rg
     case KEY_DOUBLE: value = *(const double *)at; break;
     case KEY_BOOL: value = *(const bool *)at; break;
     }
-    if (value == 0 && key->fallback == 0)
+    if (value == 0 && (key->fallback == 0 || key->zero_in_gguf))
         return true; /* readers take a missing key as off */
     snprintf(name, sizeof name, "%s.%s", c->arch->gguf_name, key->gguf);
     if (key->kind == KEY_INT)

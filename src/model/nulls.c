@@ -3,18 +3,10 @@
 
 #include <string.h>
 
-/* Numbers of a config where 0 is "none", although a missing key may have another default. */
-static const size_t none_is_zero[] = {
-    offsetof(rg_config, window),
-    offsetof(rg_config, attn_softcap),
-    offsetof(rg_config, logit_softcap),
-    offsetof(rg_config, n_kv_heads),
-};
-
 /* Keys outside the tables for which null asks for nothing. */
 static const char *const asks_for_nothing[] = {
-    "altup_coef_clip", "bos_token_id", "clamp_min", "embedding_size", "eos_token_id", "feature_map", "mamba_d_ssm",
-    "num_key_value_heads", "num_labels", "partial_rotary_factor", "position_embedding_type", "q_lora_rank",
+    "bos_token_id", "clamp_min", "embedding_size", "eos_token_id", "feature_map", "mamba_d_ssm",
+    "num_key_value_heads", "num_labels", "partial_rotary_factor", "position_embedding_type",
     "rotary_scaling_factor", "sep_token_id", "sliding_window", "sliding_window_pattern", "use_bidirectional_attention",
     "value_dim",
 };
@@ -38,11 +30,7 @@ bool rg_config_is_null(const rg_checkpoint *ckpt, const char *key)
 
 bool rg_null_is_zero(const rg_key *key)
 {
-    bool yes = key->kind == KEY_BOOL || key->fallback == 0 || key->nullable;
-
-    for (size_t i = 0; i < RG_LEN(none_is_zero); i++)
-        yes = yes || key->at == none_is_zero[i];
-    return yes;
+    return key->kind == KEY_BOOL || key->fallback == 0 || key->null == NULL_IS_ZERO;
 }
 
 bool rg_null_refuse(const rg_checkpoint *ckpt, const char *key, rg_error *err)

@@ -1,9 +1,9 @@
 /* nulls.h -- what null means in config.json, which is not what a missing key means: a missing one has its default, null
  * is a value.
  *
- * Of a boolean it is false, of a list nothing is said.  Of a number for which 0 stands for "none", "off" or "it follows
- * from other keys" it is 0.  Of a few others it asks for nothing, as if the key were missing.  Anywhere else it has no
- * meaning and is refused by name.  GGUF has no null. */
+ * What it means is said where the setting stands: a row of a table says it (config.h, rg_null), and of the keys that a
+ * function reads by itself the lists of nulls.c.  Anywhere else null has no meaning and is refused by name.  GGUF has
+ * no null. */
 #ifndef RG_MODEL_NULLS_H
 #define RG_MODEL_NULLS_H
 

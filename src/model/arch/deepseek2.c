@@ -15,7 +15,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 }
 
 static const rg_key keys[] = {
-    KEYS_MLA(2048, 32, 512, 64), KEY_FFN(11008), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
+    KEYS_MLA(2048, 32, 1536, 512, 64), KEY_FFN(11008), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
     { offsetof(rg_config, n_dense_layers), KEY_INT, "first_k_dense_replace", "leading_dense_block_count", 0 },
     { offsetof(rg_config, moe_ffn_dim), KEY_INT, "moe_intermediate_size", "expert_feed_forward_length", 1407 },
@@ -64,7 +64,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     bool normed = false;
     int64_t frequency = 1;
 
-    if (!finish_mla(c, ckpt, 1536, err) || !rg_config_choice(ckpt, "topk_method", methods, &method, err) ||
+    if (!finish_mla(c, ckpt, err) || !rg_config_choice(ckpt, "topk_method", methods, &method, err) ||
         !require_choice(ckpt, "scoring_func", scores, err) ||
         rg_config_int(ckpt, "moe_layer_freq", 1, 1, &frequency, err) < 0 ||
         rg_config_flag(ckpt, "norm_topk_prob", &normed, err) < 0 ||

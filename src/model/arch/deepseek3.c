@@ -21,7 +21,7 @@ typedef struct settings {
 enum { DENSE, EXPERTS }; /* kinds of layer */
 
 static const rg_key keys[] = {
-    KEYS_MLA(4096, 128, 512, 64), KEY_FFN(18432), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
+    KEYS_MLA(4096, 128, 1536, 512, 64), KEY_FFN(18432), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
     KEYS_EXPERTS("n_routed_experts", 256, 8, 2048), KEYS_NOAUX(1, 8, 4, 2.5),
     { offsetof(rg_config, n_dense_layers), KEY_INT, "first_k_dense_replace", "leading_dense_block_count", 3 },
     { RG_OWN_AT(settings, interleaved), KEY_BOOL, "rope_interleave", NULL, 1 },
@@ -53,7 +53,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (c->from_gguf && c->routing.n_experts != 256 &&
         rg_meta_type_of(ckpt, "deepseek2.expert_group_count") == RG_META_NONE)
         c->routing.n_groups = c->routing.n_groups_used = 1;
-    if (!finish_nextn(c, ckpt, err) || !finish_mla(c, ckpt, 1536, err) ||
+    if (!finish_nextn(c, ckpt, err) || !finish_mla(c, ckpt, err) ||
         !finish_mla_rope(c, ckpt, RG_OWN(c, settings)->interleaved, err) || !finish_noaux(c, ckpt, err) ||
         !require_choice(ckpt, "topk_method", methods, err) || !require_choice(ckpt, "scoring_func", scores, err) ||
         !require_number(ckpt, "moe_layer_freq", 1, err) || !require_silu(ckpt, err))

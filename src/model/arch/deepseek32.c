@@ -14,7 +14,8 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 }
 
 static const rg_key keys[] = {
-    KEYS_MLA(4096, 128, 512, 64), KEYS_DSA(64, 0), KEY_FFN(18432), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
+    KEYS_MLA(4096, 128, 1536, 512, 64), KEYS_DSA(64, 0), KEY_FFN(18432), KEY_RMS_EPS(1e-6), KEY_TIED(0),
+    KEY_ATTN_BIAS(0),
     KEYS_EXPERTS("n_routed_experts", 256, 8, 2048), KEYS_NOAUX(1, 8, 4, 2.5),
     { offsetof(rg_config, n_dense_layers), KEY_INT, "first_k_dense_replace", NULL, 3 },
 };

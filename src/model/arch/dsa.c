@@ -64,7 +64,7 @@ bool finish_dsa(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     static const char *const methods[] = { "noaux_tc", NULL }, *const scores[] = { "sigmoid", NULL };
 
     c->o_bias = c->attn_bias;
-    return finish_mla(c, ckpt, 1536, err) && finish_indexer(c, ckpt, err) && finish_noaux(c, ckpt, err) &&
+    return finish_mla(c, ckpt, err) && finish_indexer(c, ckpt, err) && finish_noaux(c, ckpt, err) &&
            require_choice(ckpt, "topk_method", methods, err) && require_choice(ckpt, "scoring_func", scores, err) &&
            require_number(ckpt, "moe_layer_freq", 1, err) && require_silu(ckpt, err) &&
            require_false(ckpt, "mlp_bias", err) && finish_kinds(c, ckpt, err);

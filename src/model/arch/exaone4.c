@@ -22,7 +22,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 }
 
 static const rg_key keys[] = {
-    KEYS_GQA(2048, 32, 32, 0), KEY_FFN(16384), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_WINDOW(0),
+    KEYS_GQA(2048, 32, 32, 0), KEY_FFN(16384), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_WINDOW_OR_NONE(4096),
 };
 
 /* sliding_window_pattern: a period, or its layers as a word of L (a window) that ends with G (none). */
@@ -46,8 +46,6 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     int64_t period = 4;
 
-    if (!c->from_gguf && rg_meta_type_of(ckpt, "sliding_window") == RG_META_NONE)
-        c->window = 4096; /* null: there is none */
     finish_optional(c, ckpt);
     if ((!c->from_gguf && !read_period(ckpt, &period, err)) || !finish_heads(c, err) ||
         !finish_windows(c, ckpt, (int)period, 0, err) || !finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) ||

@@ -7,9 +7,10 @@
 
 #define KEYS_GEMMA(attn_cap, logit_cap)                                                                                \
     KEY_FFN(9216), KEY_RMS_EPS(1e-6), KEY_TIED(1), KEY_ATTN_BIAS(0), KEY_WINDOW(4096),                                 \
-    { offsetof(rg_config, attn_softcap), KEY_FLOAT, "attn_logit_softcapping", "attn_logit_softcapping", attn_cap },    \
+    { offsetof(rg_config, attn_softcap), KEY_FLOAT, "attn_logit_softcapping", "attn_logit_softcapping", attn_cap,      \
+      .null = NULL_IS_ZERO },                                                                                          \
     { offsetof(rg_config, logit_softcap), KEY_FLOAT, "final_logit_softcapping", "final_logit_softcapping",             \
-      logit_cap },                                                                                                     \
+      logit_cap, .null = NULL_IS_ZERO },                                                                               \
     { offsetof(rg_config, attn_scale), KEY_DOUBLE, NULL, "attention.scale", 0 }
 
 #define WEIGHTS_GEMMA                                                                                                  \

@@ -30,13 +30,12 @@ static const char *const harmless[] = { "_sliding_window_pattern", "cache_implem
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    char key[128];
-    int64_t period = 6;
-    const char *name =
-        c->from_gguf ? rg_gguf_key(ckpt, "attention.sliding_window_pattern", key) : "sliding_window_pattern";
+    static const rg_key row = { 0, KEY_INT, "sliding_window_pattern", "attention.sliding_window_pattern", 6,
+                                .null = NULL_IS_MISSING };
+    int period;
 
-    if (rg_config_int(ckpt, name, 0, INT32_MAX, &period, err) < 0 || !finish_gemma(c, ckpt, err) ||
-        !finish_windows(c, ckpt, (int)period, 1, err))
+    if (!rg_config_keys(&period, ckpt, &row, 1, err) || !finish_gemma(c, ckpt, err) ||
+        !finish_windows(c, ckpt, period, 1, err))
         return false;
     c->n_ropes = 2;
     c->ropes[0].dim = c->ropes[1].dim = c->head_dim;

@@ -11,6 +11,7 @@
 
 typedef struct settings {
     int n_streams, active; /* active: the stream that layers compute */
+    int n_shared;          /* layers that have no K/V of their own */
     double coef_clip;      /* bound of the correction's weights; 0: none */
     bool scales_corrected;
     int laurel_rank;
@@ -115,7 +116,9 @@ static void compute(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *a)
 
 static const rg_key keys[] = {
     KEYS_GQA(32768, 8, 2, 256), KEY_RMS_EPS(1e-6), KEY_TIED(1), KEY_ATTN_BIAS(0), KEY_WINDOW(512),
-    { offsetof(rg_config, logit_softcap), KEY_FLOAT, "final_logit_softcapping", NULL, 30 },
+    { offsetof(rg_config, logit_softcap), KEY_FLOAT, "final_logit_softcapping", NULL, 30, .null = NULL_IS_ZERO },
+    { RG_OWN_AT(settings, coef_clip), KEY_DOUBLE, "altup_coef_clip", NULL, 120, .null = NULL_IS_ZERO },
+    { RG_OWN_AT(settings, n_shared), KEY_INT, "num_kv_shared_layers", NULL, 15 },
     { RG_OWN_AT(settings, n_streams), KEY_INT, "altup_num_inputs", NULL, 4 },
     { RG_OWN_AT(settings, active), KEY_INT, "altup_active_idx", NULL, 0 },
     { RG_OWN_AT(settings, scales_corrected), KEY_BOOL, "altup_correct_scale", NULL, 1 },
@@ -209,17 +212,14 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     static const char *const gelu[] = { "gelu_pytorch_tanh", NULL };
     settings *own = RG_OWN_EDIT(c, settings);
-    int64_t n_shared = 15;
 
     c->attn_scale = 1;
     c->act = RG_GELU_TANH;
     c->embed_scale = __builtin_sqrt((double)c->dim);
     c->o_bias = c->attn_bias;
-    own->coef_clip = rg_config_is_null(ckpt, "altup_coef_clip") ? 0 : 120;
     c->n_ropes = 2;
-    if (rg_config_float(ckpt, "altup_coef_clip", &own->coef_clip, err) < 0 ||
-        rg_config_int(ckpt, "num_kv_shared_layers", 0, INT32_MAX, &n_shared, err) < 0 || !check_streams(own, c, err) ||
-        !finish_heads(c, err) || !finish_windows(c, ckpt, 5, 1, err) || !finish_shared_kv(c, (int)n_shared, err))
+    if (!check_streams(own, c, err) || !finish_heads(c, err) || !finish_windows(c, ckpt, 5, 1, err) ||
+        !finish_shared_kv(c, own->n_shared, err))
         return false;
     c->ropes[0].dim = c->ropes[1].dim = c->head_dim;
     return read_ffn_dims(c, ckpt, err) && read_sparsity(c, ckpt, err) &&

@@ -75,7 +75,7 @@ static void add_experts(rg_fwd *f, const rg_layer *l, rg_act *z, const rg_act *x
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 131072 },
     { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", 8 },
-    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", NULL, 4 },
+    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", NULL, 4, .null = NULL_IS_ZERO },
     { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "attention.key_length_swa", 256 },
     { RG_OWN_AT(settings, global_head_dim), KEY_INT, "global_head_dim", "attention.key_length", 512 },
     { RG_OWN_AT(settings, global_kv_heads), KEY_INT, "num_global_key_value_heads", NULL, 0 },
@@ -139,21 +139,29 @@ static bool read_layer_settings(rg_config *c, const rg_checkpoint *ckpt, rg_erro
     return true;
 }
 
+/* Layers that have no K/V of their own. */
+static const rg_key shared_row = { 0, KEY_INT, "num_kv_shared_layers", "attention.shared_kv_layers", 0 };
+
 static bool finish_hf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     settings *own = RG_OWN_EDIT(c, settings);
-    bool experts = false, double_wide = false;
-    int64_t n_shared = 0;
+    struct switches {
+        bool experts, double_wide;
+    } s;
+    static const rg_key rows[] = {
+        { offsetof(struct switches, experts), KEY_BOOL, "enable_moe_block", NULL, 0 },
+        { offsetof(struct switches, double_wide), KEY_BOOL, "use_double_wide_mlp", NULL, 0 },
+    };
+    int n_shared;
 
-    if (rg_config_int(ckpt, "num_kv_shared_layers", 0, INT32_MAX, &n_shared, err) < 0 ||
-        rg_config_flag(ckpt, "enable_moe_block", &experts, err) < 0 ||
-        rg_config_flag(ckpt, "use_double_wide_mlp", &double_wide, err) < 0 || !finish_windows(c, ckpt, 6, 1, err))
+    if (!rg_config_keys(&s, ckpt, rows, RG_LEN(rows), err) || !rg_config_keys(&n_shared, ckpt, &shared_row, 1, err) ||
+        !finish_windows(c, ckpt, 6, 1, err))
         return false;
     c->layer[c->n_layers - 1].window = c->layer[c->n_layers - 1].rope = 0; /* whatever layer_types says */
-    if (experts && c->routing.n_experts < 1)
+    if (s.experts && c->routing.n_experts < 1)
         return rg_fail(err, RG_E_INPUT, "%s: enable_moe_block is true, but there is no num_experts",
                        rg_checkpoint_path(ckpt));
-    if (!experts)
+    if (!s.experts)
         c->routing.n_experts = c->routing.n_used = c->moe_ffn_dim = 0;
     if (!own->k_is_v || !own->global_kv_heads)
         own->global_kv_heads = c->n_kv_heads;
@@ -163,11 +171,11 @@ static bool finish_hf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         c->ropes[0].type = RG_ROPE_PROPORTIONAL;
         c->ropes[0].part = 0.25;
     }
-    if (!finish_shared_kv(c, (int)n_shared, err))
+    if (!finish_shared_kv(c, n_shared, err))
         return false;
     if (c->ffn_dim > INT32_MAX / 4)
         return rg_fail(err, RG_E_INPUT, "%s: intermediate_size %d is too large", rg_checkpoint_path(ckpt), c->ffn_dim);
-    for (int i = 0; double_wide && i < c->n_layers; i++)
+    for (int i = 0; s.double_wide && i < c->n_layers; i++)
         c->layer[i].ffn_dim = when_own_kv(c, i) ? 0 : 2 * c->ffn_dim;
     return true;
 }
@@ -228,12 +236,11 @@ static bool finish_gguf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     settings *own = RG_OWN_EDIT(c, settings);
     const rg_tensor *table = rg_checkpoint_find(ckpt, "per_layer_token_embd.weight");
-    int64_t n_shared = 0;
+    int n_shared;
     char key[128];
 
     finish_optional(c, ckpt);
-    if (!read_gguf_layers(c, ckpt, err) ||
-        rg_meta_int(ckpt, rg_gguf_key(ckpt, "attention.shared_kv_layers", key), 0, INT32_MAX, &n_shared, err) < 0)
+    if (!read_gguf_layers(c, ckpt, err) || !rg_config_keys(&n_shared, ckpt, &shared_row, 1, err))
         return false;
     for (int i = 0; i < c->n_layers; i++) {
         snprintf(key, sizeof key, "blk.%d.attn_v.weight", i);
@@ -241,7 +248,7 @@ static bool finish_gguf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     }
     own->per_layer.dim = table ? own->per_layer.dim : 0;
     own->per_layer.vocab = table ? (int)rg_tensor_rows(table) : 0;
-    return finish_shared_kv(c, (int)n_shared, err);
+    return finish_shared_kv(c, n_shared, err);
 }
 
 /* GGUF says each length of a head twice, and how many of its columns are rotated. */

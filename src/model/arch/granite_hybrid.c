@@ -46,7 +46,8 @@ static const rg_key keys[] = {
     { offsetof(rg_config, moe_ffn_dim), KEY_INT, "intermediate_size", "feed_forward_length", 11008 },
     { offsetof(rg_config, shared_ffn_dim), KEY_INT, "shared_intermediate_size", "expert_shared_feed_forward_length",
       1024 },
-    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_local_experts", "expert_count", 0 },
+    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_local_experts", "expert_count", 8, .null = NULL_IS_ZERO,
+      .zero_in_gguf = true },
     { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", "expert_used_count", 2 },
     { RG_OWN_AT(settings, attention), KEY_FLOAT, "attention_multiplier", "attention.scale", 1 },
     { RG_OWN_AT(settings, embedding), KEY_FLOAT, "embedding_multiplier", "embedding_scale", 1 },
@@ -76,8 +77,6 @@ static bool finish_positions(rg_config *c, const rg_checkpoint *ckpt, rg_error *
 /* Experts in all layers or in none. */
 static bool finish_second_halves(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    if (!c->from_gguf && rg_meta_type_of(ckpt, "num_local_experts") == RG_META_NONE)
-        c->routing.n_experts = 8;
     c->routing.score = RG_SCORE_CHOSEN;
     c->routing.scale = RG_OWN(c, settings)->residual;
     if (!c->routing.n_experts) {

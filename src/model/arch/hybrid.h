@@ -13,7 +13,7 @@ enum { HYBRID_OTHER, HYBRID_ATTENTION, HYBRID_EXPERTS };
 #define KEYS_HYBRID_GQA(length, heads, kv_heads, dim)                                                                  \
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", length },                \
     { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", heads },                   \
-    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", NULL, kv_heads },                               \
+    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", NULL, kv_heads, .null = NULL_IS_ZERO },         \
     { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "attention.key_length", dim }
 
 /* A word of config.json's list of layers, and the kind it means. */

@@ -46,17 +46,22 @@ static const char *const harmless[] = {
 /* Attention in layers attn_offset + n attn_period, experts likewise; with one expert there is no choice, and an MLP. */
 static bool finish_periods(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    int64_t attn_period = 8, attn_offset = 4, expert_period = 2, expert_offset = 1;
+    struct periods {
+        int attn, attn_offset, expert, expert_offset;
+    } p;
+    static const rg_key rows[] = {
+        { offsetof(struct periods, attn), KEY_INT, "attn_layer_period", NULL, 8, .least = 1 },
+        { offsetof(struct periods, attn_offset), KEY_INT, "attn_layer_offset", NULL, 4 },
+        { offsetof(struct periods, expert), KEY_INT, "expert_layer_period", NULL, 2, .least = 1 },
+        { offsetof(struct periods, expert_offset), KEY_INT, "expert_layer_offset", NULL, 1 },
+    };
 
-    if (rg_config_int(ckpt, "attn_layer_period", 1, INT32_MAX, &attn_period, err) < 0 ||
-        rg_config_int(ckpt, "attn_layer_offset", 0, INT32_MAX, &attn_offset, err) < 0 ||
-        rg_config_int(ckpt, "expert_layer_period", 1, INT32_MAX, &expert_period, err) < 0 ||
-        rg_config_int(ckpt, "expert_layer_offset", 0, INT32_MAX, &expert_offset, err) < 0)
+    if (!rg_config_keys(&p, ckpt, rows, RG_LEN(rows), err))
         return false;
     for (int i = 0; i < c->n_layers; i++) {
-        bool sparse = i % expert_period == expert_offset && c->routing.n_experts > 1;
+        bool sparse = i % p.expert == p.expert_offset && c->routing.n_experts > 1;
 
-        c->layer[i].kind = i % attn_period == attn_offset ? HYBRID_ATTENTION : HYBRID_OTHER;
+        c->layer[i].kind = i % p.attn == p.attn_offset ? HYBRID_ATTENTION : HYBRID_OTHER;
         c->layer[i].kind += sparse ? HYBRID_EXPERTS : 0;
     }
     return true;

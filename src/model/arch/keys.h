@@ -10,7 +10,8 @@
 #define KEYS_GQA(length, heads, kv_heads, dim)                                                                         \
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", length },                \
     { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", heads },                   \
-    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", "attention.head_count_kv", kv_heads },          \
+    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", "attention.head_count_kv", kv_heads,            \
+      .null = NULL_IS_ZERO },                                                                                          \
     { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "attention.key_length", dim }
 #define KEY_FFN(size)      { offsetof(rg_config, ffn_dim), KEY_INT, "intermediate_size", "feed_forward_length", size }
 #define KEY_TIED(yes)      { offsetof(rg_config, tie_embeddings), KEY_BOOL, "tie_word_embeddings", NULL, yes }
@@ -20,7 +21,11 @@
 #define KEY_LAYER_NORM_EPS(name, eps)                                                                                  \
     { offsetof(rg_config, norm_eps), KEY_FLOAT, name, "attention.layer_norm_epsilon", eps }
 #define KEY_WINDOW(size)                                                                                               \
-    { offsetof(rg_config, window), KEY_INT, "sliding_window", "attention.sliding_window", size }
+    { offsetof(rg_config, window), KEY_INT, "sliding_window", "attention.sliding_window", size, .null = NULL_IS_ZERO }
+/* The same where a GGUF file without the key means that there is none. */
+#define KEY_WINDOW_OR_NONE(size)                                                                                       \
+    { offsetof(rg_config, window), KEY_INT, "sliding_window", "attention.sliding_window", size, .null = NULL_IS_ZERO,  \
+      .zero_in_gguf = true }
 
 /* Routed experts: the key of their number; their number, how many a row uses, the width of one. */
 #define KEYS_EXPERTS(key, n, used, ffn)                                                                                \

@@ -97,6 +97,7 @@ static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 1048576,
       { "model_max_length" } },
     { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", 32 },
+    KEYS_MLA_HEADS(0),
     { RG_OWN_AT(kimi_settings, mla.kv_lora_rank), KEY_INT, "kv_lora_rank", "attention.kv_lora_rank", 512 },
     { RG_OWN_AT(kimi_settings, mla.rope_dim), KEY_INT, "qk_rope_head_dim", "rope.dimension_count", 64 },
     KEY_FFN(9216), KEY_RMS_EPS(1e-5), KEY_TIED(0),
@@ -214,7 +215,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     kimi_settings *s = RG_OWN_EDIT(c, kimi_settings);
     bool no_rope = true;
 
-    if (!finish_mla(c, ckpt, 0, err) || !finish_kinds(c, ckpt, err) || !finish_experts(c, ckpt, err) ||
+    if (!finish_mla(c, ckpt, err) || !finish_kinds(c, ckpt, err) || !finish_experts(c, ckpt, err) ||
         !finish_scores(c, ckpt, err) || !require_silu(ckpt, err) || !require_false(ckpt, "attention_bias", err))
         return false;
     if (!c->from_gguf && rg_config_flag(ckpt, "mla_use_nope", &no_rope, err) < 0)
@@ -248,8 +249,7 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
            put_gguf_int(c, w, "expert_group_used_count", c->routing.n_groups ? c->routing.n_groups_used : 1, err) &&
            put_gguf_int(c, w, "attention.key_length", (int64_t)m->kv_lora_rank + m->rope_dim, err) &&
            put_gguf_int(c, w, "attention.key_length_mla", (int64_t)m->nope_dim + m->rope_dim, err) &&
-           put_gguf_int(c, w, "attention.value_length_mla", m->v_dim, err) &&
-           (!m->q_lora_rank || put_gguf_int(c, w, "attention.q_lora_rank", m->q_lora_rank, err));
+           put_gguf_int(c, w, "attention.value_length_mla", m->v_dim, err);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */

@@ -83,24 +83,29 @@ bool finish_lfm2(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 /* config.json's width of the MLP stands for two matrices: two thirds of it, times a factor, up to a multiple. */
 static bool finish_width(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    double times = 1;
-    int64_t multiple = 256;
-    bool adjust = true;
+    struct rounding {
+        bool adjust;
+        int multiple;
+        double times;
+    } r;
+    static const rg_key rows[] = {
+        { offsetof(struct rounding, adjust), KEY_BOOL, "block_auto_adjust_ff_dim", NULL, 1 },
+        { offsetof(struct rounding, multiple), KEY_INT, "block_multiple_of", NULL, 256, .least = 1 },
+        { offsetof(struct rounding, times), KEY_DOUBLE, "block_ffn_dim_multiplier", NULL, 1 },
+    };
     size_t whole;
 
     if (c->from_gguf)
         return true;
-    if (rg_config_flag(ckpt, "block_auto_adjust_ff_dim", &adjust, err) < 0 ||
-        rg_config_int(ckpt, "block_multiple_of", 1, INT32_MAX, &multiple, err) < 0 ||
-        rg_config_float(ckpt, "block_ffn_dim_multiplier", &times, err) < 0)
+    if (!rg_config_keys(&r, ckpt, rows, RG_LEN(rows), err))
         return false;
-    if (!adjust)
+    if (!r.adjust)
         return true;
-    double width = times * (double)(2 * (int64_t)c->ffn_dim / 3);
-    if (!(width >= 1 && width <= INT32_MAX / 4) || !rg_round_up((size_t)width, (size_t)multiple, &whole) ||
+    double width = r.times * (double)(2 * (int64_t)c->ffn_dim / 3);
+    if (!(width >= 1 && width <= INT32_MAX / 4) || !rg_round_up((size_t)width, (size_t)r.multiple, &whole) ||
         whole > INT32_MAX / 4)
         return rg_fail(err, RG_E_INPUT, "%s: an MLP of width %g, up to a multiple of %lld, is out of range",
-                       rg_checkpoint_path(ckpt), width, (long long)multiple);
+                       rg_checkpoint_path(ckpt), width, (long long)r.multiple);
     c->ffn_dim = (int)whole;
     return true;
 }

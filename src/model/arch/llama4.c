@@ -48,7 +48,7 @@ static const rg_key keys[] = {
     { RG_OWN_AT(settings, period), KEY_INT, "floor_scale", NULL, 8192 },
     { RG_OWN_AT(settings, rope_period), KEY_INT, "no_rope_layer_interval", NULL, 4 },
     { RG_OWN_AT(settings, expert_period), KEY_INT, "interleave_moe_layer_step", NULL, 1 },
-    { RG_OWN_AT(settings, chunk), KEY_INT, "attention_chunk_size", NULL, 8192, .nullable = true },
+    { RG_OWN_AT(settings, chunk), KEY_INT, "attention_chunk_size", NULL, 8192, .null = NULL_IS_ZERO },
 };
 
 static const char *const harmless[] = { "for_llm_compressor", "cache_implementation", NULL };

@@ -16,7 +16,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 }
 
 static const rg_key keys[] = {
-    KEYS_MLA(2048, RG_REQUIRED, RG_REQUIRED, RG_REQUIRED),
+    KEYS_MLA(2048, RG_REQUIRED, 0, RG_REQUIRED, RG_REQUIRED),
     { RG_OWN_AT(mla_settings, rope_heads), KEY_INT, "qk_rope_heads", NULL, 1 },
     KEY_FFN(RG_REQUIRED), KEY_RMS_EPS(1e-6), KEY_TIED(0),
 };
@@ -28,7 +28,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     m->plain = true;
     if (m->rope_heads < 1)
         return rg_fail(err, RG_E_INPUT, "%s: qk_rope_heads is %d", rg_checkpoint_path(ckpt), m->rope_heads);
-    if (!finish_mla(c, ckpt, 0, err) || !require_silu(ckpt, err) || !require_false(ckpt, "attention_bias", err) ||
+    if (!finish_mla(c, ckpt, err) || !require_silu(ckpt, err) || !require_false(ckpt, "attention_bias", err) ||
         !require_false(ckpt, "mlp_bias", err) || !finish_mla_rope(c, ckpt, false, err))
         return false;
     c->attn_scale = 1 / __builtin_sqrt((double)m->nope_dim);

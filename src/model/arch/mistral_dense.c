@@ -17,7 +17,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 }
 
 static const rg_key keys[] = {
-    KEYS_GQA(131072, 32, 8, 0), KEY_FFN(14336), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_WINDOW(0),
+    KEYS_GQA(131072, 32, 8, 0), KEY_FFN(14336), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_WINDOW_OR_NONE(4096),
 };
 
 static bool claims(const rg_checkpoint *ckpt)
@@ -28,8 +28,6 @@ static bool claims(const rg_checkpoint *ckpt)
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    if (rg_meta_type_of(ckpt, "sliding_window") == RG_META_NONE)
-        c->window = 4096; /* null: there is none */
     return finish_heads(c, err) && finish_windows(c, ckpt, 0, 0, err) &&
            finish_rope(c, ckpt, 1e4, GGUF_PAIRS, err) && require_silu(ckpt, err);
 }

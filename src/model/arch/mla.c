@@ -27,40 +27,37 @@ static int rope_heads(const mla_settings *m)
     return m->rope_heads > 1 ? m->rope_heads : 1;
 }
 
-bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_error *err)
+/* GGUF has the length of whole keys, of the heads or, in older files, under the names of the absorbed form. */
+static bool read_gguf_heads(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
+    static const char *const absorbed[] = { "attention.key_length", "attention.value_length",
+                                            "attention.head_count_kv" };
     mla_settings *m = RG_OWN_EDIT(c, mla_settings);
+    int64_t k_dim = 0, v_dim = 128;
     char key[128];
-    int64_t q_rank = c->from_gguf ? 0 : q_rank_default, nope = 128, k_dim = 0, v_dim = 128;
+    bool pre_split = rg_meta_type_of(ckpt, rg_gguf_key(ckpt, "attention.key_length_mla", key)) != RG_META_NONE;
+    const char *k = pre_split ? "attention.key_length_mla" : "attention.key_length";
+    const char *v = pre_split ? "attention.value_length_mla" : "attention.value_length";
 
-    if (c->from_gguf) {
-        if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "attention.q_lora_rank", key), 0, INT32_MAX / 4, &q_rank, err) < 0)
-            return false;
-        bool pre_split = rg_meta_type_of(ckpt, rg_gguf_key(ckpt, "attention.key_length_mla", key)) != RG_META_NONE;
-        const char *k = pre_split ? "attention.key_length_mla" : "attention.key_length";
-        const char *v = pre_split ? "attention.value_length_mla" : "attention.value_length";
-        if (rg_meta_int(ckpt, rg_gguf_key(ckpt, k, key), 1, INT32_MAX / 4, &k_dim, err) < 0 ||
-            rg_meta_int(ckpt, rg_gguf_key(ckpt, v, key), 1, INT32_MAX / 4, &v_dim, err) < 0)
-            return false;
-        nope = k_dim - m->rope_dim;
-        for (const char *const *s = (const char *const[]){ "attention.key_length", "attention.value_length",
-                                                            "attention.head_count_kv", NULL }; *s; s++)
-            rg_meta_understand(ckpt, rg_gguf_key(ckpt, *s, key));
-    } else {
-        if (rg_meta_type_of(ckpt, "q_lora_rank") == RG_META_NULL)
-            q_rank = 0;
-        rg_meta_understand(ckpt, "q_lora_rank");
-        if (rg_config_int(ckpt, "q_lora_rank", 0, INT32_MAX / 4, &q_rank, err) < 0 ||
-            rg_config_int(ckpt, "qk_nope_head_dim", 1, INT32_MAX / 4, &nope, err) < 0 ||
-            rg_config_int(ckpt, "v_head_dim", 1, INT32_MAX / 4, &v_dim, err) < 0)
-            return false;
-    }
-    m->q_lora_rank = (int)q_rank;
-    m->nope_dim = (int)nope;
+    if (rg_meta_int(ckpt, rg_gguf_key(ckpt, k, key), 1, INT32_MAX / 4, &k_dim, err) < 0 ||
+        rg_meta_int(ckpt, rg_gguf_key(ckpt, v, key), 1, INT32_MAX / 4, &v_dim, err) < 0)
+        return false;
+    m->nope_dim = (int)k_dim - m->rope_dim;
     m->v_dim = (int)v_dim;
-    int64_t head = (int64_t)m->kv_lora_rank + m->rope_dim + nope + v_dim; /* < 2^33 */
+    for (size_t i = 0; i < RG_LEN(absorbed); i++)
+        rg_meta_understand(ckpt, rg_gguf_key(ckpt, absorbed[i], key));
+    return true;
+}
+
+bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const mla_settings *m = mla_of(c);
+
+    if (c->from_gguf && !read_gguf_heads(c, ckpt, err))
+        return false;
+    int64_t head = (int64_t)m->kv_lora_rank + m->rope_dim + m->nope_dim + m->v_dim; /* < 2^33 */
     int64_t widest = head > INT32_MAX / 4 ? head : c->n_heads * head;
-    if (c->n_heads < 1 || nope < 1 || m->kv_lora_rank < 1 || m->rope_dim < 2 ||
+    if (c->n_heads < 1 || m->nope_dim < 1 || m->kv_lora_rank < 1 || m->rope_dim < 2 ||
         m->rope_dim % (2 * rope_heads(m)) ||
         widest > INT32_MAX / 4)
         return rg_fail(err, RG_E_INPUT, "%s: %d heads, latent %d, head sizes %d + %d: out of range",
@@ -119,8 +116,7 @@ bool put_gguf_mla(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
            put_gguf_int(c, w, "attention.key_length", (int64_t)m->kv_lora_rank + m->rope_dim, err) &&
            put_gguf_int(c, w, "attention.value_length", m->kv_lora_rank, err) &&
            put_gguf_int(c, w, "attention.key_length_mla", (int64_t)m->nope_dim + m->rope_dim, err) &&
-           put_gguf_int(c, w, "attention.value_length_mla", m->v_dim, err) &&
-           (!m->q_lora_rank || put_gguf_int(c, w, "attention.q_lora_rank", m->q_lora_rank, err));
+           put_gguf_int(c, w, "attention.value_length_mla", m->v_dim, err);
 }
 
 void keep_latent(const rg_config *c, int layer, rg_keep *out)

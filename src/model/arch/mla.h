@@ -22,9 +22,16 @@ enum {
 
 rg_size Q_RANK, KV_RANK, KV_A_DIM, NOPE_DIM, V_DIM, MLA_Q_DIM, MLA_KV_B_DIM, MLA_O_DIM;
 
-#define KEYS_MLA(length, heads, rank, rope)                                                                            \
+/* q_rank: where config.json does not say; null: q is made at once.  GGUF says the sizes of heads otherwise. */
+#define KEYS_MLA_HEADS(q_rank)                                                                                         \
+    { RG_OWN_AT(mla_settings, q_lora_rank), KEY_INT, "q_lora_rank", "attention.q_lora_rank", q_rank,                   \
+      .null = NULL_IS_ZERO, .zero_in_gguf = true, .most = INT32_MAX / 4 },                                             \
+    { RG_OWN_AT(mla_settings, nope_dim), KEY_INT, "qk_nope_head_dim", NULL, 128, .least = 1, .most = INT32_MAX / 4 },  \
+    { RG_OWN_AT(mla_settings, v_dim), KEY_INT, "v_head_dim", NULL, 128, .least = 1, .most = INT32_MAX / 4 }
+#define KEYS_MLA(length, heads, q_rank, rank, rope)                                                                    \
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", length },                \
     { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", heads },                   \
+    KEYS_MLA_HEADS(q_rank),                                                                                            \
     { RG_OWN_AT(mla_settings, kv_lora_rank), KEY_INT, "kv_lora_rank", "attention.kv_lora_rank", rank },                \
     { RG_OWN_AT(mla_settings, rope_dim), KEY_INT, "qk_rope_head_dim", "rope.dimension_count", rope }
 
@@ -52,9 +59,8 @@ void load_v_b(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_Q_A_BIAS, "self_attn.q_a_proj.bias", "attn_q_a.bias", { Q_RANK }, .when = when_q_a_bias },                     \
     { W_KV_A_BIAS, "self_attn.kv_a_proj_with_mqa.bias", "attn_kv_a_mqa.bias", { KV_A_DIM }, .when = when_attn_bias }
 
-/* q_lora_rank (q_rank_default where config.json does not say), nope_dim, v_dim; checks them with the
- * rest. */
-bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_error *err);
+/* The sizes of heads where GGUF says them; checks them with the rest. */
+bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
 /* The rope of the rotated part, and the scale of attention under YaRN (mscale_all_dim). */
 bool finish_mla_rope(rg_config *c, const rg_checkpoint *ckpt, bool interleaved, rg_error *err);
 bool put_gguf_mla(const rg_config *c, rg_ckpt_writer *w, rg_error *err);

@@ -3,19 +3,24 @@
 
 bool finish_qwen_windows(rg_config *c, const rg_checkpoint *ckpt, int first, rg_error *err)
 {
-    int64_t window = rg_config_is_null(ckpt, "sliding_window") ? 0 : 4096, from = first;
-    bool used = false;
+    struct windows {
+        bool used;
+        int size, from;
+    } w;
+    const rg_key rows[] = {
+        { offsetof(struct windows, used), KEY_BOOL, "use_sliding_window", NULL, 0 },
+        { offsetof(struct windows, size), KEY_INT, "sliding_window", NULL, 4096, .null = NULL_IS_ZERO },
+        { offsetof(struct windows, from), KEY_INT, "max_window_layers", NULL, first },
+    };
 
     if (c->from_gguf)
         return true;
-    if (rg_config_flag(ckpt, "use_sliding_window", &used, err) < 0 ||
-        rg_config_int(ckpt, "sliding_window", 0, INT32_MAX, &window, err) < 0 ||
-        rg_config_int(ckpt, "max_window_layers", 0, INT32_MAX, &from, err) < 0)
+    if (!rg_config_keys(&w, ckpt, rows, RG_LEN(rows), err))
         return false;
-    c->window = used ? (int)window : 0;
+    c->window = w.used ? w.size : 0;
     if (!finish_windows(c, ckpt, 0, 0, err))
         return false;
-    for (int i = 0; i < c->n_layers && i < from && rg_meta_type_of(ckpt, "layer_types") != RG_META_ARRAY; i++)
+    for (int i = 0; i < c->n_layers && i < w.from && rg_meta_type_of(ckpt, "layer_types") != RG_META_ARRAY; i++)
         c->layer[i].window = 0;
     return true;
 }

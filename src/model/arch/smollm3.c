@@ -22,6 +22,7 @@ enum { GGUF_PERIOD = 4 }; /* of the layers without a rope: GGUF has no key for i
 
 static const rg_key keys[] = {
     KEYS_GQA(32768, 16, 4, 0), KEY_FFN(11008), KEY_RMS_EPS(1e-6), KEY_TIED(1), KEY_ATTN_BIAS(0),
+    { offsetof(rg_config, window), KEY_INT, "sliding_window", NULL, 0 },
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
 };
 
@@ -46,15 +47,14 @@ static bool finish_ropes(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 /* Windows, where they are used, are those of layer_types; without it those of the layers that have no rope. */
 static bool finish_windowed(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    bool used = false;
-    int64_t window = 0;
+    static const rg_key row = { 0, KEY_BOOL, "use_sliding_window", NULL, 0 };
+    bool used;
 
     if (c->from_gguf)
         return true;
-    if (rg_config_flag(ckpt, "use_sliding_window", &used, err) < 0 ||
-        rg_config_int(ckpt, "sliding_window", 0, INT32_MAX, &window, err) < 0)
+    if (!rg_config_keys(&used, ckpt, &row, 1, err))
         return false;
-    c->window = used ? (int)window : 0;
+    c->window = used ? c->window : 0;
     if (!finish_windows(c, ckpt, 0, 0, err) || !finish_ropes(c, ckpt, err))
         return false;
     for (int i = 0; i < c->n_layers && rg_meta_type_of(ckpt, "layer_types") != RG_META_ARRAY; i++)
