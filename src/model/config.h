@@ -105,7 +105,7 @@ struct rg_config {
 #define RG_LAYER_OWN_EDIT(c, i, type) ((type *)(void *)(c)->layer[i].own)
 
 /* One setting: where it goes, what it is called in both kinds of checkpoint (NULL: not there), what is meant where the
- * key is missing, and what where it is null.  Every setting has one row, in the table of its architecture or in one that
+ * key is missing, and what where it is null.  Every setting has one row, in its architecture's table or in one that
  * a function reads into a struct of its own. */
 typedef enum rg_key_kind { KEY_INT, KEY_FLOAT, KEY_DOUBLE, KEY_BOOL } rg_key_kind;
 

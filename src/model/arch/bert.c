@@ -55,14 +55,8 @@ static const rg_weight_spec weights[] = {
 };
 
 const rg_weight_spec bert_layer_weights[] = {
-    { W_Q_PROJ, "attention.self.query", "attn_q", { DIM, DIM }, SPLIT_ROWS },
-    { W_K_PROJ, "attention.self.key", "attn_k", { DIM, DIM }, SPLIT_ROWS },
-    { W_V_PROJ, "attention.self.value", "attn_v", { DIM, DIM }, SPLIT_ROWS },
-    { W_O_PROJ, "attention.output.dense", "attn_output", { DIM, DIM }, SPLIT_COLS },
-    { W_Q_BIAS, "attention.self.query.bias", "attn_q.bias", { DIM }, SPLIT_ROWS },
-    { W_K_BIAS, "attention.self.key.bias", "attn_k.bias", { DIM }, SPLIT_ROWS },
-    { W_V_BIAS, "attention.self.value.bias", "attn_v.bias", { DIM }, SPLIT_ROWS },
-    { W_O_BIAS, "attention.output.dense.bias", "attn_output.bias", { DIM } },
+    WEIGHTS_GQA_OF(GGUF_HALVES, "attention.self.query", "attention.self.key", "attention.self.value",
+                   "attention.output.dense"),
     { W_ATTN_NORM, "attention.output.LayerNorm", "attn_output_norm", { DIM } },
     { W_ATTN_NORM_BIAS, "attention.output.LayerNorm.bias", "attn_output_norm.bias", { DIM } },
     { W_UP_PROJ, "intermediate.dense", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },

@@ -60,3 +60,9 @@ bool require_numbers(const rg_checkpoint *ckpt, const char *key, int32_t want, r
                            rg_checkpoint_path(ckpt), key, i, is[i], want);
     return true;
 }
+
+bool require_length(const rg_config *c, const rg_checkpoint *ckpt, const char *list, size_t n, rg_error *err)
+{
+    return n == (size_t)c->n_layers || rg_fail(err, RG_E_INPUT, "%s: %s has %zu entries for %d layers",
+                                               rg_checkpoint_path(ckpt), list, n, c->n_layers);
+}

@@ -13,5 +13,7 @@ bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err);
 bool require_true(const rg_checkpoint *ckpt, const char *key, rg_error *err);
 bool require_number(const rg_checkpoint *ckpt, const char *key, double want, rg_error *err);
 bool require_numbers(const rg_checkpoint *ckpt, const char *key, int32_t want, rg_error *err); /* all of a list */
+/* A list of n entries must have one for each layer. */
+bool require_length(const rg_config *c, const rg_checkpoint *ckpt, const char *list, size_t n, rg_error *err);
 
 #endif

@@ -30,8 +30,7 @@ static const rg_key keys[] = {
 enum { DENSE, EXPERTS }; /* kinds of layer */
 
 static const char *const harmless[] = {
-    "qk_head_dim", "head_dim", "aux_loss_alpha", "seq_aux", "ep_size",
-    "n_shared_head", "rope_interleave", NULL,
+    "qk_head_dim", "head_dim", "aux_loss_alpha", "seq_aux", "ep_size", "n_shared_head", "rope_interleave", NULL,
 };
 
 /* GGUF of this name holds DeepSeek-V3 too, which scores experts otherwise and corrects the scores by a bias. */

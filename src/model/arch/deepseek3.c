@@ -28,8 +28,7 @@ static const rg_key keys[] = {
 };
 
 static const char *const harmless[] = {
-    "qk_head_dim", "head_dim", "aux_loss_alpha", "seq_aux", "ep_size",
-    "num_nextn_predict_layers", NULL,
+    "qk_head_dim", "head_dim", "aux_loss_alpha", "seq_aux", "ep_size", "num_nextn_predict_layers", NULL,
 };
 
 static bool claims(const rg_checkpoint *ckpt)

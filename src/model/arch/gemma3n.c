@@ -148,9 +148,8 @@ static bool read_ffn_dims(rg_config *c, const rg_checkpoint *ckpt, rg_error *err
             return rg_fail(err, RG_E_INPUT, "%s: intermediate_size.%zu is %d", rg_checkpoint_path(ckpt), i, list[i]);
         c->layer[i].ffn_dim = list[i] == list[0] ? 0 : list[i];
     }
-    if (n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: intermediate_size has %zu entries for %d layers", rg_checkpoint_path(ckpt),
-                       n, c->n_layers);
+    if (!require_length(c, ckpt, "intermediate_size", n, err))
+        return false;
     c->ffn_dim = list[0];
     return true;
 }
@@ -178,9 +177,8 @@ static bool read_sparsity(rg_config *c, const rg_checkpoint *ckpt, rg_error *err
 
     if (got < 0)
         return false;
-    if (got && n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: activation_sparsity_pattern has %zu entries for %d layers",
-                       rg_checkpoint_path(ckpt), n, c->n_layers);
+    if (got && !require_length(c, ckpt, "activation_sparsity_pattern", n, err))
+        return false;
     for (int i = 0; i < c->n_layers; i++) {
         float share = got ? list[i] : c->n_layers > SPARSE_LAYERS && i < SPARSE_LAYERS ? 0.95f : 0.0f;
 
@@ -301,14 +299,7 @@ static const rg_weight_spec layer_weights[] = {
     { W_LAUREL_RIGHT, "laurel.linear_right", NULL, { DIM, LAUREL_RANK } },
     { W_LAUREL_NORM, "laurel.post_laurel_norm", NULL, { DIM } },
     { W_ATTN_NORM, "input_layernorm", NULL, { DIM } },
-    { W_Q_PROJ, "self_attn.q_proj", NULL, { Q_DIM, DIM }, SPLIT_ROWS },
-    { W_K_PROJ, "self_attn.k_proj", NULL, { KV_DIM, DIM }, SPLIT_ROWS, .when = when_own_kv },
-    { W_V_PROJ, "self_attn.v_proj", NULL, { KV_DIM, DIM }, SPLIT_ROWS, .when = when_own_kv },
-    { W_O_PROJ, "self_attn.o_proj", NULL, { DIM, Q_DIM }, SPLIT_COLS },
-    { W_Q_BIAS, "self_attn.q_proj.bias", NULL, { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias },
-    { W_K_BIAS, "self_attn.k_proj.bias", NULL, { KV_DIM }, SPLIT_ROWS, .when = when_own_kv_bias },
-    { W_V_BIAS, "self_attn.v_proj.bias", NULL, { KV_DIM }, SPLIT_ROWS, .when = when_own_kv_bias },
-    { W_O_BIAS, "self_attn.o_proj.bias", NULL, { DIM }, .when = when_o_bias },
+    WEIGHTS_GQA(GGUF_HALVES),
     { W_Q_NORM, "self_attn.q_norm", NULL, { HEAD_DIM } },
     { W_K_NORM, "self_attn.k_norm", NULL, { HEAD_DIM }, .when = when_own_kv },
     { W_POST_ATTN_NORM, "post_attention_layernorm", NULL, { DIM } },

@@ -127,3 +127,8 @@ bool put_gguf_decoder(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     return put_gguf_int(c, w, "attention.value_length", c->head_dim, err) &&
            put_gguf_int(c, w, "rope.dimension_count", c->ropes[0].dim, err) && put_gguf_rope(c, w, err);
 }
+
+bool no_gguf_key(rg_error *err, const char *what)
+{
+    return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for %s of this architecture", what);
+}

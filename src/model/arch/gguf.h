@@ -9,6 +9,8 @@ bool require_value_length(const rg_config *c, const rg_checkpoint *ckpt, rg_erro
 /* "expert_gating_func", if it is there, must be that of c->routing.score. */
 bool require_gating(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
 
+/* Refuses a setting that GGUF has no key for: "windows".  False. */
+bool no_gguf_key(rg_error *err, const char *what);
 /* For put_gguf.  "<architecture>.<suffix>" = value. */
 bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int64_t value, rg_error *err);
 bool put_gguf_string(const rg_config *c, rg_ckpt_writer *w, const char *suffix, const char *value, rg_error *err);

@@ -46,13 +46,6 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 }
 
 /* gk is made with the other sign: log(sigmoid(gk)) = -softplus(-gk). */
-static void load_negated(const rg_config *c, const float *src, float *dst, int64_t n)
-{
-    (void)c;
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = -src[i];
-}
-
 static const rg_weight_spec weights[] = { WEIGHTS_FLA_OUTER, { 0 } };
 
 static const rg_weight_spec layer_weights[] = {

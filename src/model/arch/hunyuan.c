@@ -44,14 +44,8 @@ static const rg_key keys[] = {
 
 /* capacity_factor and the like are of training: where one expert is chosen, none drops rows. */
 static const char *const harmless[] = {
-    HUNYUAN_HARMLESS,
-    "pad_id",
-    "enable_lm_head_fp32",
-    "enable_moe_fp32_combine",
-    "capacity_factor",
-    "moe_drop_tokens",
-    "moe_random_routing_dropped_token",
-    NULL,
+    HUNYUAN_HARMLESS, "pad_id", "enable_lm_head_fp32", "enable_moe_fp32_combine", "capacity_factor", "moe_drop_tokens",
+    "moe_random_routing_dropped_token", NULL,
 };
 
 /* A number that the published files have once, or for each layer. */

@@ -50,9 +50,8 @@ bool read_gguf_kv_heads(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (rg_meta_type_of(ckpt, key) == RG_META_ARRAY) {
         if (rg_meta_ints(ckpt, key, &heads, &n, err) < 0)
             return false;
-        if (n != (size_t)c->n_layers)
-            return rg_fail(err, RG_E_INPUT, "%s: %s has %zu entries for %d layers", rg_checkpoint_path(ckpt), key, n,
-                           c->n_layers);
+        if (!require_length(c, ckpt, key, n, err))
+            return false;
     } else if (rg_config_int(ckpt, key, 0, INT32_MAX, &of_all, err) < 0) {
         return false;
     }

@@ -99,9 +99,7 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 }
 
 static const rg_weight_spec weights[] = {
-    { W_EMBED_TOKENS, "model.embed_tokens", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
-    { W_FINAL_NORM, "model.final_layernorm", "output_norm", { DIM } },
-    { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied },
+    WEIGHTS_OUTER("model.embed_tokens", "model.final_layernorm", "lm_head"),
     { 0 },
 };
 

@@ -70,9 +70,8 @@ bool finish_windows(rg_config *c, const rg_checkpoint *ckpt, int period, int loc
 
     if (got < 0)
         return false;
-    if (got && n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: %s has %zu entries for %d layers", rg_checkpoint_path(ckpt), list, n,
-                       c->n_layers);
+    if (got && !require_length(c, ckpt, list, n, err))
+        return false;
     for (int i = 0; i < c->n_layers; i++) {
         bool global = period > 0 && (i + 1) % period == 0;
 

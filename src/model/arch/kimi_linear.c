@@ -173,9 +173,8 @@ static bool finish_experts(rg_config *c, const rg_checkpoint *ckpt, rg_error *er
 
     if (listed < 0 || (!c->from_gguf && rg_config_int(ckpt, "moe_layer_freq", 1, INT32_MAX, &frequency, err) < 0))
         return false;
-    if (listed && n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: mlp_layer_types has %zu entries for %d layers", rg_checkpoint_path(ckpt),
-                       n, c->n_layers);
+    if (listed && !require_length(c, ckpt, "mlp_layer_types", n, err))
+        return false;
     for (int i = 0; i < c->n_layers; i++) {
         bool sparse = i >= c->n_dense_layers && i % frequency == 0;
 
@@ -244,7 +243,7 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
                        : !c->routing.renormalize     ? "moe_renormalize: false"
                                                      : NULL;
     if (what)
-        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for %s of this architecture", what);
+        return no_gguf_key(err, what);
     return put_gguf_kv_heads(c, w, err) && put_gguf_int(c, w, "expert_gating_func", 2, err) &&
            put_gguf_int(c, w, "expert_group_used_count", c->routing.n_groups ? c->routing.n_groups_used : 1, err) &&
            put_gguf_int(c, w, "attention.key_length", (int64_t)m->kv_lora_rank + m->rope_dim, err) &&

@@ -72,8 +72,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     if (!c->routing.renormalize || c->routing.scale != 1.0f)
-        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for %s of this architecture",
-                       c->routing.renormalize ? "routed_scaling_factor" : "norm_topk_prob: false");
+        return no_gguf_key(err, c->routing.renormalize ? "routed_scaling_factor" : "norm_topk_prob: false");
     return put_gguf_lfm2(c, w, err) && put_gguf_int(c, w, "expert_gating_func", GGUF_SIGMOID, err);
 }
 

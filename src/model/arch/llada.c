@@ -30,9 +30,8 @@ static const rg_key keys[] = {
 };
 
 static const char *const harmless[] = {
-    "mlp_ratio", "rope_full_precision", "precision", "flash_attention", "attention_dropout",
-    "embedding_dropout", "residual_dropout", "init_cutoff_factor", "init_device", "init_fn", "init_std",
-    "alibi_bias_max", NULL,
+    "mlp_ratio", "rope_full_precision", "precision", "flash_attention", "attention_dropout", "embedding_dropout",
+    "residual_dropout", "init_cutoff_factor", "init_device", "init_fn", "init_std", "alibi_bias_max", NULL,
 };
 
 static bool require_llama_block(const rg_checkpoint *ckpt, rg_error *err)
@@ -69,21 +68,13 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 }
 
 static const rg_weight_spec weights[] = {
-    { W_EMBED_TOKENS, "model.transformer.wte", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
-    { W_FINAL_NORM, "model.transformer.ln_f", "output_norm", { DIM } },
-    { W_LM_HEAD, "model.transformer.ff_out", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied },
+    WEIGHTS_OUTER("model.transformer.wte", "model.transformer.ln_f", "model.transformer.ff_out"),
     { 0 },
 };
 
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "attn_norm", "attn_norm", { DIM } },
-    { W_Q_PROJ, "q_proj", "attn_q", { Q_DIM, DIM }, SPLIT_ROWS, .paired = GGUF_PAIRS },
-    { W_K_PROJ, "k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS, .paired = GGUF_PAIRS },
-    { W_V_PROJ, "v_proj", "attn_v", { KV_DIM, DIM }, SPLIT_ROWS },
-    { W_Q_BIAS, "q_proj.bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias, .paired = GGUF_PAIRS },
-    { W_K_BIAS, "k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias, .paired = GGUF_PAIRS },
-    { W_V_BIAS, "v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },
-    { W_O_PROJ, "attn_out", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },
+    WEIGHTS_GQA_OF(GGUF_PAIRS, "q_proj", "k_proj", "v_proj", "attn_out"),
     { W_FFN_NORM, "ff_norm", "ffn_norm", { DIM } },
     { W_GATE_PROJ, "ff_proj", "ffn_gate", { FFN_DIM, DIM }, SPLIT_ROWS },
     { W_UP_PROJ, "up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },

@@ -104,9 +104,7 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 }
 
 static const rg_weight_spec weights[] = {
-    { W_EMBED_TOKENS, "backbone.embeddings", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
-    { W_FINAL_NORM, "backbone.norm_f", "output_norm", { DIM } },
-    { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied },
+    WEIGHTS_OUTER("backbone.embeddings", "backbone.norm_f", "lm_head"),
     { 0 },
 };
 

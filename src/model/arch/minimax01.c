@@ -124,9 +124,8 @@ static bool read_types(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
     if (rg_meta_ints(ckpt, "attn_type_list", &types, &n, err) < 0)
         return false;
-    if (types && n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: attn_type_list has %zu entries for %d layers", rg_checkpoint_path(ckpt), n,
-                       c->n_layers);
+    if (types && !require_length(c, ckpt, "attn_type_list", n, err))
+        return false;
     for (int i = 0; i < c->n_layers; i++)
         c->layer[i].kind = (types ? types[i] == 1 : i % 2 == 0) ? HYBRID_ATTENTION : HYBRID_OTHER;
     return true;
@@ -146,9 +145,8 @@ static bool read_gguf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
     if (listed < 0)
         return false;
-    if (listed && n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: %s has %zu entries for %d layers", rg_checkpoint_path(ckpt), key, n,
-                       c->n_layers);
+    if (listed && !require_length(c, ckpt, key, n, err))
+        return false;
     if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "full_attention_interval", name), 1, INT32_MAX, &interval, err) < 0)
         return false;
     for (int i = 0; i < c->n_layers; i++) {
@@ -177,7 +175,7 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
                                                                                             : NULL;
 
     if (what)
-        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for %s of this architecture", what);
+        return no_gguf_key(err, what);
     for (int i = 0; i < c->n_layers; i++)
         linear[i] = c->layer[i].kind == HYBRID_OTHER;
     snprintf(key, sizeof key, "%s.%s", c->arch->gguf_name, recurrent_key);

@@ -28,9 +28,7 @@ static const rg_key keys[] = {
     { RG_OWN_AT(settings, rotary_dim), KEY_INT, "rotary_dim", NULL, 0 },
 };
 
-static const char *const harmless[] = {
-    "use_mtp", "num_mtp_modules", "mtp_transformer_layers", "max_model_len", NULL,
-};
+static const char *const harmless[] = { "use_mtp", "num_mtp_modules", "mtp_transformer_layers", "max_model_len", NULL };
 
 /* Settings of the published files that only ever have one value. */
 static bool require_settings(const rg_checkpoint *ckpt, rg_error *err)

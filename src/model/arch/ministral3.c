@@ -48,7 +48,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     if (c->window)
-        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for windows of this architecture");
+        return no_gguf_key(err, "windows");
     return put_gguf_int(c, w, "attention.value_length", c->head_dim, err) &&
            put_gguf_int(c, w, "rope.dimension_count", c->ropes[0].dim, err) && put_gguf_rope_by(c, w, 1, err);
 }

@@ -35,7 +35,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     if (c->window)
-        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for sliding_window of this architecture");
+        return no_gguf_key(err, "sliding_window");
     return put_gguf_decoder(c, w, err);
 }
 

@@ -114,9 +114,8 @@ static bool read_gguf_widths(rg_config *c, const rg_checkpoint *ckpt, rg_error *
 
     if (rg_meta_ints(ckpt, rg_gguf_key(ckpt, "feed_forward_length", key), &widths, &n, err) < 0)
         return false;
-    if (n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: %s has %zu entries for %d layers", rg_checkpoint_path(ckpt), key, n,
-                       c->n_layers);
+    if (!require_length(c, ckpt, key, n, err))
+        return false;
     for (int i = 0; i < c->n_layers; i++) {
         if (!widths[i])
             continue;
@@ -210,7 +209,7 @@ bool put_gguf_nemotron_h(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
                     : c->layer[i].kind == NEMOTRON_EXPERTS ? c->moe_ffn_dim
                                                            : 0;
     if (c->act != RG_RELU2)
-        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for mlp_hidden_act of this architecture");
+        return no_gguf_key(err, "mlp_hidden_act");
     snprintf(key, sizeof key, "%s.feed_forward_length", c->arch->gguf_name);
     return rg_ckpt_put_ints(w, key, widths, (size_t)c->n_layers, err) && put_gguf_kv_heads(c, w, err) &&
            put_gguf_float(c, w, "attention.layer_norm_epsilon", (double)c->norm_eps, err) &&
@@ -227,16 +226,7 @@ const rg_weight_spec nemotron_h_mamba[] = { WEIGHT_NEMOTRON_H_NORM, WEIGHTS_SSD(
 
 const rg_weight_spec nemotron_h_attention[] = {
     WEIGHT_NEMOTRON_H_NORM,
-    { W_Q_PROJ, "mixer.q_proj", "attn_q", { Q_DIM, DIM }, SPLIT_ROWS, .paired = GGUF_PAIRS },
-    { W_K_PROJ, "mixer.k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS, .paired = GGUF_PAIRS },
-    { W_V_PROJ, "mixer.v_proj", "attn_v", { KV_DIM, DIM }, SPLIT_ROWS },
-    { W_Q_BIAS, "mixer.q_proj.bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias,
-      .paired = GGUF_PAIRS },
-    { W_K_BIAS, "mixer.k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias,
-      .paired = GGUF_PAIRS },
-    { W_V_BIAS, "mixer.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },
-    { W_O_PROJ, "mixer.o_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },
-    { W_O_BIAS, "mixer.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias },
+    WEIGHTS_GQA_OF(GGUF_PAIRS, "mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mixer.o_proj"),
     { 0 },
 };
 

@@ -21,9 +21,7 @@ enum { NEMOTRON_MLP = HYBRID_EXPERTS, NEMOTRON_EXPERTS, NEMOTRON_KINDS };
     "partial_rotary_factor", "num_nextn_predict_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern"
 
 #define WEIGHTS_NEMOTRON_H                                                                                             \
-    { W_EMBED_TOKENS, "backbone.embeddings", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },                               \
-    { W_FINAL_NORM, "backbone.norm_f", "output_norm", { DIM } },                                                       \
-    { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied }
+    WEIGHTS_OUTER("backbone.embeddings", "backbone.norm_f", "lm_head")
 #define WEIGHT_NEMOTRON_H_NORM { W_ATTN_NORM, "norm", "attn_norm", { DIM } }
 
 /* True if config.json has layers of experts. */

@@ -39,10 +39,9 @@ static const rg_key keys[] = {
 
 static const char *const harmless[] = {
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "tie_word_embeddings", "attn_pdrop",
-    "n_positions", "use_flash_attn", "fused_bias_fc", "fused_dropout_add_ln", "use_xentropy",
-    "dense_seq_output", "pad_vocab_size_multiple", "reorder_and_upcast_attn", "summary_activation",
-    "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "last_layer_subset",
-    NULL,
+    "n_positions", "use_flash_attn", "fused_bias_fc", "fused_dropout_add_ln", "use_xentropy", "dense_seq_output",
+    "pad_vocab_size_multiple", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
+    "summary_proj_to_labels", "summary_type", "summary_use_proj", "last_layer_subset", NULL,
 };
 
 /* The published spelling has settings of other models as well; they must have the values that this one has. */

@@ -45,6 +45,6 @@ bool read_sparse_layers(const rg_config *c, const rg_checkpoint *ckpt, bool spar
 bool put_gguf_qwen(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     if (c->window)
-        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for windows of this architecture");
+        return no_gguf_key(err, "windows");
     return put_gguf_decoder(c, w, err);
 }

@@ -55,8 +55,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     if (c->n_dense_layers || !c->routing.renormalize)
-        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for %s of this architecture",
-                       c->n_dense_layers ? "layers without experts" : "norm_topk_prob: false");
+        return no_gguf_key(err, c->n_dense_layers ? "layers without experts" : "norm_topk_prob: false");
     return put_gguf_qwen(c, w, err);
 }
 

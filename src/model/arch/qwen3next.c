@@ -68,7 +68,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     if (!c->routing.renormalize)
-        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for norm_topk_prob: false of this architecture");
+        return no_gguf_key(err, "norm_topk_prob: false");
     return put_gguf_gated_delta(c, w, err);
 }
 
@@ -114,12 +114,6 @@ static void load_beta_alpha(const rg_config *c, const float *src, float *dst, in
     }
 }
 
-static void keep_grouped(const rg_config *c, const float *src, float *dst, int64_t n)
-{
-    (void)c;
-    memcpy(dst, src, (size_t)n * sizeof *dst);
-}
-
 static const rg_weight_spec weights[] = { WEIGHTS_GATED_DELTA_OUTER, { 0 } };
 
 #define DELTA                                                                                                          \
@@ -129,7 +123,7 @@ static const rg_weight_spec weights[] = { WEIGHTS_GATED_DELTA_OUTER, { 0 } };
       .stored = { DELTA_QKVZ, DIM }, .gguf_else = "ssm_in" },                                                          \
     { W_BETA_ALPHA, "linear_attn.in_proj_ba", "ssm_ba", { DELTA_V_HEADS_2, DIM }, SPLIT_ROWS,                          \
       .load = load_beta_alpha, .load_gguf = load_beta_alpha, .stored = { DELTA_V_HEADS_2, DIM },                       \
-      .to_gguf = keep_grouped },                                                                                       \
+      .to_gguf = load_flat },                                                                                       \
     { W_TAPS, "linear_attn.conv1d", "ssm_conv1d", { DELTA_QKV, DELTA_TAPS }, SPLIT_ROWS, .table = true },              \
     { W_DT_BIAS, "linear_attn.dt_bias", "ssm_dt.bias", { DELTA_V_HEADS }, SPLIT_ROWS },                                \
     { W_RATE, "linear_attn.A_log", "ssm_a", { DELTA_V_HEADS }, SPLIT_ROWS, .load = load_minus_exp, .bare = true },     \

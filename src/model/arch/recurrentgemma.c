@@ -196,14 +196,8 @@ static const rg_weight_spec recurrent_weights[] = {
 
 static const rg_weight_spec attention_weights[] = {
     AROUND,
-    { W_Q_PROJ, "temporal_block.q_proj", NULL, { Q_DIM, DIM }, SPLIT_ROWS },
-    { W_K_PROJ, "temporal_block.k_proj", NULL, { KV_DIM, DIM }, SPLIT_ROWS },
-    { W_V_PROJ, "temporal_block.v_proj", NULL, { KV_DIM, DIM }, SPLIT_ROWS },
-    { W_Q_BIAS, "temporal_block.q_proj.bias", NULL, { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias },
-    { W_K_BIAS, "temporal_block.k_proj.bias", NULL, { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },
-    { W_V_BIAS, "temporal_block.v_proj.bias", NULL, { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },
-    { W_O_PROJ, "temporal_block.o_proj", NULL, { DIM, Q_DIM }, SPLIT_COLS },
-    { W_O_BIAS, "temporal_block.o_proj.bias", NULL, { DIM } },
+    WEIGHTS_GQA_OF(GGUF_HALVES, "temporal_block.q_proj", "temporal_block.k_proj", "temporal_block.v_proj",
+                   "temporal_block.o_proj"),
     { 0 },
 };
 

@@ -188,13 +188,6 @@ bool derive_mix_back(const rg_config *c, int layer, const rg_weight *const w[], 
     return true;
 }
 
-static void load_negated(const rg_config *c, const float *src, float *dst, int64_t n)
-{
-    (void)c;
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = -src[i];
-}
-
 static const rg_weight_spec weights[] = {
     { W_EMBED_TOKENS, "model.embeddings", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
     { W_FINAL_NORM, "model.norm", "output_norm", { DIM } },

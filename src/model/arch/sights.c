@@ -243,9 +243,8 @@ bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, int in_cache, rg_err
 
     if (got <= 0)
         return got == 0;
-    if (n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: layer_types has %zu entries for %d layers", rg_checkpoint_path(ckpt), n,
-                       c->n_layers);
+    if (!require_length(c, ckpt, "layer_types", n, err))
+        return false;
     for (int i = 0; i < c->n_layers; i++) {
         char key[48];
         const char *name = NULL;
@@ -298,9 +297,8 @@ bool finish_kv_layers(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         rg_config_int(ckpt, "cla_share_factor", 1, INT32_MAX, &factor, err) < 0 ||
         rg_meta_ints(ckpt, "kv_source_layers", &source, &n, err) < 0)
         return false;
-    if (source && n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: kv_source_layers has %zu entries for %d layers", rg_checkpoint_path(ckpt),
-                       n, c->n_layers);
+    if (source && !require_length(c, ckpt, "kv_source_layers", n, err))
+        return false;
     for (int i = 0; i < c->n_layers; i++) {
         int from = source ? source[i] : shares ? (int)(i - i % factor) : i;
 

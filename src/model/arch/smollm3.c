@@ -36,9 +36,8 @@ static bool finish_ropes(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (!c->from_gguf && (rg_meta_ints(ckpt, "no_rope_layers", &has_rope, &n, err) < 0 ||
                           rg_config_int(ckpt, "no_rope_layer_interval", 1, INT32_MAX, &period, err) < 0))
         return false;
-    if (has_rope && n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: no_rope_layers has %zu entries for %d layers", rg_checkpoint_path(ckpt), n,
-                       c->n_layers);
+    if (has_rope && !require_length(c, ckpt, "no_rope_layers", n, err))
+        return false;
     for (int i = 0; i < c->n_layers; i++)
         c->layer[i].rope = (has_rope ? has_rope[i] != 0 : (i + 1) % period != 0) ? 0 : -1;
     return true;
@@ -74,8 +73,7 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     for (int i = 0; i < c->n_layers; i++)
         if ((c->layer[i].rope < 0) != ((i + 1) % GGUF_PERIOD == 0) || c->layer[i].window)
-            return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for %s of this architecture",
-                           c->layer[i].window ? "windows" : "no_rope_layers other than every fourth");
+            return no_gguf_key(err, c->layer[i].window ? "windows" : "no_rope_layers other than every fourth");
     return put_gguf_rope(c, w, err) && put_gguf_int(c, w, "rope.dimension_count", c->ropes[0].dim, err);
 }
 

@@ -127,8 +127,7 @@ bool put_gguf_ssd(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     const ssd_settings *s = own(c);
 
     if (s->dt_max > 0 || (s->norm && s->norm_before_gate))
-        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for %s of this architecture",
-                       s->dt_max > 0 ? "time_step_limit" : "a norm before the gate");
+        return no_gguf_key(err, s->dt_max > 0 ? "time_step_limit" : "a norm before the gate");
     return put_gguf_int(c, w, "ssm.inner_size", inner_of(s), err);
 }
 

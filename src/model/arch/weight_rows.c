@@ -61,6 +61,13 @@ void load_minus_exp(const rg_config *c, const float *src, float *dst, int64_t n)
         dst[i] = (float)-exp((double)src[i]);
 }
 
+void load_negated(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    (void)c;
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = -src[i];
+}
+
 void load_flat(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     (void)c;

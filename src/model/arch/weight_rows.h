@@ -19,14 +19,18 @@ bool when_shared(const rg_config *c, int layer); /* experts */
 void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
 /* A vector stored under another shape (spec.stored). */
 void load_flat(const rg_config *c, const float *src, float *dst, int64_t n);
+/* -w. */
+void load_negated(const rg_config *c, const float *src, float *dst, int64_t n);
 /* A rate below 0, stored as its logarithm: -exp(w). */
 void load_minus_exp(const rg_config *c, const float *src, float *dst, int64_t n);
 
 /* Rows of weight tables. */
-#define WEIGHTS_DECODER                                                                                                \
-    { W_EMBED_TOKENS, "model.embed_tokens", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },                                \
-    { W_FINAL_NORM, "model.norm", "output_norm", { DIM } },                                                            \
-    { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied }
+/* Outside the layers, by their names in a Hugging Face directory. */
+#define WEIGHTS_OUTER(embed, norm, head)                                                                               \
+    { W_EMBED_TOKENS, embed, "token_embd", { VOCAB, DIM }, SPLIT_ROWS },                                               \
+    { W_FINAL_NORM, norm, "output_norm", { DIM } },                                                                    \
+    { W_LM_HEAD, head, "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied }
+#define WEIGHTS_DECODER WEIGHTS_OUTER("model.embed_tokens", "model.norm", "lm_head")
 
 #define WEIGHT_ROPE_FREQS { W_ROPE_FREQS, NULL, "rope_freqs", { ROPE_PAIRS }, .when = when_rope_factors }
 /* Tables of these alone. */
@@ -36,16 +40,16 @@ extern const rg_weight_spec decoder_weights[], decoder_weights_and_freqs[];
 #define GGUF_PAIRS true
 #define GGUF_HALVES false
 #define WEIGHTS_GQA(pairs)                                                                                             \
-    { W_Q_PROJ, "self_attn.q_proj", "attn_q", { Q_DIM, DIM }, SPLIT_ROWS, .paired = pairs },                           \
-    { W_K_PROJ, "self_attn.k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS, .when = when_own_kv, .paired = pairs },     \
-    { W_V_PROJ, "self_attn.v_proj", "attn_v", { KV_DIM, DIM }, SPLIT_ROWS, .when = when_own_kv },                      \
-    { W_Q_BIAS, "self_attn.q_proj.bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias,                 \
-      .paired = pairs },                                                                                               \
-    { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_own_kv_bias,              \
-      .paired = pairs },                                                                                               \
-    { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_own_kv_bias },            \
-    { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },                                       \
-    { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias }
+    WEIGHTS_GQA_OF(pairs, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+/* The same by their names in a Hugging Face directory. */
+#define WEIGHTS_GQA_OF(pairs, q, k, v, o)                                                                              \
+    { W_Q_PROJ, q, "attn_q", { Q_DIM, DIM }, SPLIT_ROWS, .paired = pairs },                                            \
+    { W_K_PROJ, k, "attn_k", { KV_DIM, DIM }, SPLIT_ROWS, .when = when_own_kv, .paired = pairs },                      \
+    { W_V_PROJ, v, "attn_v", { KV_DIM, DIM }, SPLIT_ROWS, .when = when_own_kv },                                       \
+    { W_Q_BIAS, q ".bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias, .paired = pairs },            \
+    { W_K_BIAS, k ".bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_own_kv_bias, .paired = pairs },         \
+    { W_V_BIAS, v ".bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_own_kv_bias },                          \
+    WEIGHTS_O(o)
 /* part: the name of the module that holds them; gate, up and down: names within it. */
 /* q, k and v in one tensor, `name`: in Hugging Face's for each K/V head its query heads, its key and its value, in
  * GGUF's all of q, then k, then v. */
