@@ -339,6 +339,7 @@ void rg_model_close(rg_model *m)
     rg_weights_fini(&m->weights);
     rg_free(m->layers);
     rg_free(m->inv_freq);
+    rg_free(m->state_units);
     rg_free(m->keep);
     rg_free(m->keep_here);
     rg_free(m->target_ids);
@@ -436,6 +437,8 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
     if (!m->link)
         return rg_model_text(m, f);
     rg_shard_begin(&shard, m->link, f);
+    shard.state_here = rg_share_state_here;
+    shard.state_arg = m;
     rg_outputs out = rg_model_text(m, f);
     rg_act *made[] = { out.logits, out.hidden, out.scores };
     for (size_t i = 0; i < RG_LEN(made); i++)

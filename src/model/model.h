@@ -28,6 +28,7 @@ typedef struct rg_model {
     struct rg_link *link;   /* of this rank, where ranks share the model; NULL: there is one */
     rg_state_spec state_here; /* of this rank, with keep_here */
     rg_keep *keep_here;
+    int64_t (*state_units)[RG_MAX_BUFFERS]; /* [n_layers] equal parts that ranks keep of a buffer; 0: each has all */
     rg_ranks *ranks; /* on rank 0, whose runners tell the others; else NULL */
     int number;             /* by which the others know the model */
     int n_unused;           /* tensors of the checkpoint that no weight was made from */

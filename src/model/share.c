@@ -81,10 +81,9 @@ static int64_t weight_units(const rg_weight_set *s, int i, const rg_config *c, i
     const rg_kv kv = layer >= 0 ? kv_of(c, layer) : (rg_kv){ 0 };
     const int heads = heads_of(c, &kv);
     if (w->n_mats > 1)
-        return kv.latent && w->n_mats == heads ? heads : 0;
-    if (layer >= 0 && (is_of_heads(role) || (kv.latent && role >= W_OWN && size % heads == 0))) {
-        return heads && size % heads == 0 && (w->split == RG_CUT_ROWS || size / heads % own_block == 0) ? heads : 0;
-    }
+        return w->n_mats;
+    if (heads && (is_of_heads(role) || (kv.latent && role >= W_OWN && size % heads == 0)))
+        return size % heads == 0 && (w->split == RG_CUT_ROWS || size / heads % own_block == 0) ? heads : 0;
     if (layer < 0)
         return size > MOST_IDS ? 0 : units_of(size, size % 16 ? 1 : 16, n);
     const rg_weight *reads = partner_of(role) >= 0 ? rg_weights_get(s, partner_of(role), layer) : NULL;
@@ -122,11 +121,14 @@ static void make_part(rg_weight_set *s, int i, int64_t units, const rg_link *lin
 
 /* ---- the model's text ------------------------------------------------------------------------------------------- */
 
-/* What a declared model's text cannot have in parts. */
+/* What a declared model's text can have in parts, and how. */
 typedef struct finder {
-    rg_weight_set *weights; /* the model's */
-    const rg_weight *declared;
-    int n_refused;
+    rg_weight_set *weights;  /* the model's */
+    const rg_model *declared;
+    const rg_link *link;
+    bool *was_recut;         /* [weights] once each, so that it comes to an end */
+    int64_t (*state_units)[RG_MAX_BUFFERS]; /* as of the model; -1: operations want it cut in different ways */
+    int n_changed;
 } finder;
 
 static void refuse(void *arg, const rg_weight *w)
@@ -134,13 +136,60 @@ static void refuse(void *arg, const rg_weight *w)
     finder *found = arg;
 
     ((rg_weight *)(uintptr_t)w)->part = NULL; /* a declared one's, which is ours */
-    found->weights->all[w - found->declared].part = NULL;
-    found->n_refused++;
+    found->weights->all[w - found->declared->weights.all].part = NULL;
+    found->n_changed++;
+}
+
+static bool recut(void *arg, const rg_weight *w, int64_t units)
+{
+    finder *found = arg;
+    const int i = (int)(w - found->declared->weights.all);
+    const int64_t block = w->split == RG_CUT_COLS ? rg_format_of(w->type)->block_len : 1;
+    const int64_t size = w->split == RG_CUT_COLS ? w->cols : w->rows;
+
+    if (found->was_recut[i] || w->n_mats > 1 || units < found->link->n || size % units || size / units % block)
+        return false;
+    make_part(found->weights, i, units, found->link);
+    found->n_changed++;
+    return found->was_recut[i] = true;
+}
+
+/* Which of the layers' buffers this is. */
+static void place_of(const rg_model *m, const rg_buffer *b, int *layer, int *at)
+{
+    const size_t bytes = (size_t)((const uint8_t *)b - (const uint8_t *)m->keep);
+
+    *layer = (int)(bytes / sizeof *m->keep);
+    *at = (int)(b - m->keep[*layer].buffer);
+}
+
+static const rg_buffer *find_state(const void *arg, const rg_buffer *whole, int64_t units)
+{
+    const finder *found = arg;
+    int layer, at;
+
+    place_of(found->declared, whole, &layer, &at);
+    int64_t *cut = &found->state_units[layer][at];
+    if (whole->bytes % (size_t)units || whole->draft_bytes % (size_t)units || (*cut && *cut != units))
+        *cut = -1;
+    else
+        *cut = units;
+    return *cut > 0 ? whole : NULL;
+}
+
+const rg_buffer *rg_share_state_here(const void *model, const rg_buffer *whole, int64_t units)
+{
+    const rg_model *m = model;
+    int layer, at;
+
+    place_of(m, whole, &layer, &at);
+    return m->state_units && m->state_units[layer][at] == units ? &m->keep_here[layer].buffer[at] : NULL;
 }
 
 /* The text of a step of n rows, through a reader that only counts. */
 static bool run_text(const rg_model *m, int n_rows, int n_logits, finder *found, rg_exchanges *out, rg_error *err)
 {
+    const rg_shard_finder told = { .refuse = refuse, .recut = recut, .arg = found };
     const rg_span span = { .n_rows = n_rows, .adapter = -1 };
     const rg_batch batch = {
         .n_rows = n_rows, .n_spans = 1, .spans = &span, .n_logits = rg_config_has_logits(&m->config) ? n_logits : 0
@@ -155,8 +204,9 @@ static bool run_text(const rg_model *m, int n_rows, int n_logits, finder *found,
     rg_count_fwd(f, &counter, &batch);
     rg_link alone = *m->link;
     rg_shard_begin(&s, &alone, f);
-    s.refuse = found ? refuse : NULL;
-    s.refuse_arg = found;
+    s.finder = found ? &told : NULL;
+    s.state_here = found ? find_state : rg_share_state_here;
+    s.state_arg = found ? (const void *)found : m;
     rg_outputs made = rg_model_text(m, f);
     if (made.logits)
         rg_shard_to_zero(&s, f, made.logits);
@@ -173,26 +223,31 @@ bool rg_share_exchanges(const rg_model *m, int n_rows, int n_logits, rg_exchange
     return !m->link || run_text(m, n_rows, n_logits, NULL, out, err);
 }
 
-/* Weights that the text needs whole lose their parts; others may then be needed whole as well. */
+/* Weights that the text needs whole lose their parts, some are cut otherwise; others may then be needed so as well. */
 static bool settle(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
 {
     const rg_model_options look = { .declare_only = true, .declared_type = o->declared_type, .kv_type = o->kv_type };
     rg_model *d =
         o->random_weights || !ckpt ? rg_model_declare(&m->config, &look, err) : rg_model_open(ckpt, &look, err);
-    finder found = { .weights = &m->weights, .declared = d ? d->weights.all : NULL, .n_refused = 1 };
-    bool ok = d;
+    finder found = { .weights = &m->weights, .declared = d, .link = m->link, .n_changed = 1,
+                     .was_recut = rg_array((size_t)m->weights.n, sizeof *found.was_recut),
+                     .state_units = rg_array((size_t)m->config.n_layers, sizeof *found.state_units) };
+    bool ok = d && ((found.was_recut && found.state_units) || rg_fail_memory(err, (size_t)m->weights.n));
 
+    m->state_units = found.state_units;
     if (ok) {
         d->link = m->link;
         ok = rg_share_state(d, err);
         for (int i = 0; ok && i < m->weights.n; i++)
             d->weights.all[i].part = m->weights.all[i].part;
     }
-    while (ok && found.n_refused) {
-        found.n_refused = 0;
+    while (ok && found.n_changed) {
+        found.n_changed = 0;
+        memset(found.state_units, 0, (size_t)m->config.n_layers * sizeof *found.state_units);
         ok = run_text(d, 1, 1, &found, NULL, err);
     }
     rg_model_close(d);
+    rg_free(found.was_recut);
     return ok;
 }
 
@@ -234,7 +289,25 @@ bool rg_share_weights(rg_model *m, const rg_checkpoint *ckpt, const rg_model_opt
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
-/* What a rank keeps: some heads of the layers that have enough of them. */
+static int64_t units_of_state(const rg_model *m, int layer, int buffer)
+{
+    const int64_t units = m->state_units ? m->state_units[layer][buffer] : 0;
+
+    return units > 0 ? units : 0;
+}
+
+/* A rank's part of it. */
+static void cut_buffer(rg_buffer *b, int64_t units, int rank, int n)
+{
+    const size_t own = (size_t)(rg_rank_first(units, rank + 1, n) - rg_rank_first(units, rank, n));
+
+    if (!units)
+        return;
+    b->bytes = b->bytes / (size_t)units * own;
+    b->draft_bytes = b->draft_bytes / (size_t)units * own;
+}
+
+/* What a rank keeps: some heads of the layers that have enough of them, and parts of recurrent states. */
 static bool declare_here(const rg_model *m, int rank, rg_keep *keep, rg_state_spec *spec, rg_error *err)
 {
     const rg_config *c = &m->config;
@@ -248,6 +321,8 @@ static bool declare_here(const rg_model *m, int rank, rg_keep *keep, rg_state_sp
             *kv = (rg_kv){ 0 };
         else if (!kv->latent && kv->n_heads >= n)
             kv->n_heads = (int)(rg_rank_first(kv->n_heads, rank + 1, n) - rg_rank_first(kv->n_heads, rank, n));
+        for (int b = 0; b < keep[i].n_buffers; b++)
+            cut_buffer(&keep[i].buffer[b], units_of_state(m, i, b), rank, n);
     }
     if (!rg_state_declare(spec, keep, c->n_layers, m->kv_type, m->state.max_draft, err))
         return false;
@@ -300,7 +375,8 @@ bool rg_share_state(rg_model *m, rg_error *err)
     }
     for (int i = 0; i < c->n_layers; i++)
         for (int b = 0; b < m->keep[i].n_buffers; b++)
-            m->keep[i].buffer[b] = m->keep_here[i].buffer[b];
+            if (!units_of_state(m, i, b)) /* what is cut is found by rg_share_state_here */
+                m->keep[i].buffer[b] = m->keep_here[i].buffer[b];
     return true;
 }
 
@@ -319,6 +395,10 @@ rg_shared rg_share_count(const rg_model *m)
     for (int i = 0; i < m->config.n_layers; i++) {
         sum.n_layers_kv += m->keep[i].kv.group >= 0 && m->keep[i].shared_with < 0;
         sum.n_layers_kv_split += m->keep[i].kv.group >= 0 && m->keep[i].shared_with < 0 && m->keep[i].kv.here;
+        for (int b = 0; b < m->keep[i].n_buffers; b++)
+            if (m->keep[i].buffer[b].per == RG_PER_SEQUENCE)
+                *(units_of_state(m, i, b) ? &sum.state_split_bytes : &sum.state_whole_bytes) +=
+                    m->keep[i].buffer[b].bytes;
     }
     return sum;
 }
@@ -329,16 +409,25 @@ bool rg_share_note(rg_model *m, rg_error *err)
     const bool is_whole = sum.whole_bytes * 100 > sum.split_bytes; /* small tables are not worth a word */
     rg_buf b;
 
-    if (!m->notes || (!is_whole && sum.n_layers_kv_split == sum.n_layers_kv))
+    if (!m->notes || (!is_whole && sum.n_layers_kv_split == sum.n_layers_kv && !sum.state_whole_bytes))
         return true;
     rg_buf_init(&b, NOTES_ROOM);
     rg_buf_printf(&b, "%s%s%d ranks: ", m->notes, *m->notes ? "\n" : "", m->link->n);
-    if (is_whole)
+    const char *and = "";
+    if (is_whole) {
         rg_buf_printf(&b, "%.1f of %.1f MB of matrices cannot be split so, and each rank has all of them",
                       (double)sum.whole_bytes / 1e6, (double)(sum.whole_bytes + sum.split_bytes) / 1e6);
-    if (sum.n_layers_kv_split < sum.n_layers_kv)
-        rg_buf_printf(&b, "%seach rank keeps all K/V of %d of %d layers", is_whole ? "; " : "",
+        and = "; ";
+    }
+    if (sum.n_layers_kv_split < sum.n_layers_kv) {
+        rg_buf_printf(&b, "%seach rank keeps all K/V of %d of %d layers", and,
                       sum.n_layers_kv - sum.n_layers_kv_split, sum.n_layers_kv);
+        and = "; ";
+    }
+    if (sum.state_whole_bytes)
+        rg_buf_printf(&b, "%seach rank keeps all of %.1f of %.1f kB of recurrent state a sequence", and,
+                      (double)sum.state_whole_bytes / 1e3,
+                      (double)(sum.state_whole_bytes + sum.state_split_bytes) / 1e3);
     char *text = b.failed ? NULL : rg_strdup(b.data);
     rg_buf_fini(&b);
     if (!text)

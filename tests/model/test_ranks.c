@@ -166,7 +166,8 @@ static void check_family(const char *folder, rg_ranks *ranks)
     golden_free(&g);
 }
 
-static const char *const few[] = { "llama", "gemma3", "mixtral", "deepseek-v2", "mamba2", "qwen35-moe", "gpt2" };
+static const char *const few[] = { "llama", "gemma3", "mixtral", "deepseek-v2", "mamba2", "qwen35-moe", "gpt2",
+                                   "kimi-linear" };
 
 static bool gates(const char *folder)
 {
@@ -289,6 +290,41 @@ static void latents_are_shared(void **state)
     assert_true(n_split >= 4 * m->config.n_layers);
     rg_model_close(m);
     rg_checkpoint_close(c);
+}
+
+/* States of recurrences are cut by heads or channels, together all of each; what stays whole (the tails of convolutions whose
+ * channels are not of one head) every rank has. */
+static void recurrent_states_are_cut(void **state)
+{
+    static const struct {
+        const char *folder;
+        bool all;
+    } cases[] = { { "gla", true }, { "retnet", true }, { "kimi-linear", true }, { "recurrent-gemma", false },
+                  { "mamba2", false }, { "qwen3-next", false }, { "granite-hybrid", false } };
+    rg_error err = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_link alone[] = { rg_link_alone(0, 2), rg_link_alone(1, 2) };
+        rg_checkpoint *c = rg_checkpoint_open(test_data(cases[i].folder), RG_CKPT_DEFAULT, &err);
+        assert_ok(c, err);
+        rg_model *m[] = { declared(c, &alone[0]), declared(c, &alone[1]) }, *whole = declared(c, NULL);
+        const rg_shared sum = rg_share_count(m[0]);
+
+        if (!sum.state_split_bytes || (cases[i].all && sum.state_whole_bytes))
+            fail_msg("%s: %d bytes of state are cut, %d are not", cases[i].folder, (int)sum.state_split_bytes,
+                     (int)sum.state_whole_bytes);
+        for (int l = 0; l < whole->config.n_layers; l++)
+            for (int b = 0; b < whole->keep[l].n_buffers; b++) {
+                const size_t all = whole->keep[l].buffer[b].bytes, first = m[0]->keep_here[l].buffer[b].bytes;
+
+                assert_int_equal(m[0]->state_units[l][b] > 0 ? all - first : first, m[1]->keep_here[l].buffer[b].bytes);
+            }
+        for (int r = 0; r < 2; r++)
+            rg_model_close(m[r]);
+        rg_model_close(whole);
+        rg_checkpoint_close(c);
+    }
 }
 
 /* Put its number into its slot; in the first group a rank ends before that. */
@@ -431,6 +467,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(on_4_ranks),
         cmocka_unit_test(all_is_split),
         cmocka_unit_test(latents_are_shared),
+        cmocka_unit_test(recurrent_states_are_cut),
         cmocka_unit_test(a_rank_that_ends),
         cmocka_unit_test(a_step_without_its_ranks),
         cmocka_unit_test(refused),

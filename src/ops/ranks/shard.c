@@ -253,8 +253,8 @@ static void all_alike(rg_shard *s, rg_fwd *f, const rg_op *op)
 
     for (size_t i = 0; i < RG_LEN(op->w); i++)
         if (op->w[i] && op->w[i]->part && op->kind != RG_OP_ADAPT && op->kind != RG_OP_FETCH) {
-            RG_ASSERT(s->refuse);
-            s->refuse(s->refuse_arg, op->w[i]);
+            RG_ASSERT(s->finder);
+            s->finder->refuse(s->finder->arg, op->w[i]);
             refused = true;
         }
     for (size_t i = 0; i < RG_LEN(op->in); i++)
@@ -291,10 +291,50 @@ static bool fit(rg_shard *s, rg_fwd *f, const rg_act *a, int64_t units)
     return a->cols % units == 0;
 }
 
+/* What an operation has made is split. */
+static void note_split(rg_shard *s, const rg_fwd *f, const rg_act *y, int64_t units, const rg_weight *maker)
+{
+    s->units[root_of(f, y)] = units;
+    s->maker[root_of(f, y)] = maker;
+}
+
+/* An operation wants x in so many units: if it is split otherwise, its maker is to be cut so.  True: it will be. */
+static bool want_units(const rg_shard *s, const rg_fwd *f, const rg_act *x, int64_t units)
+{
+    if (!s->finder || is_view(x) || !units_of(s, f, x) || units_of(s, f, x) == units)
+        return false;
+    const rg_weight *maker = s->maker[root_of(f, x)];
+    return maker && s->finder->recut(s->finder->arg, maker, units);
+}
+
+/* Operands that are split in different ways: one or the other is to be cut otherwise. */
+static void agree(const rg_shard *s, const rg_fwd *f, const rg_op *op, int64_t units)
+{
+    for (size_t i = 0; s->finder && i < RG_LEN(op->in); i++) {
+        const rg_act *x = op->in[i];
+
+        if (!x || is_view(x) || !units_of(s, f, x) || units_of(s, f, x) == units || want_units(s, f, x, units))
+            continue;
+        for (size_t k = 0; k < RG_LEN(op->in); k++)
+            if (op->in[k] && units_of(s, f, op->in[k]) == units && want_units(s, f, op->in[k], units_of(s, f, x)))
+                return;
+    }
+}
+
+/* Whose rows the first of an operation's inputs that is split comes from; NULL: none is, or nobody's. */
+static const rg_weight *maker_of(const rg_shard *s, const rg_fwd *f, const rg_op *op)
+{
+    for (size_t i = 0; i < RG_LEN(op->in); i++)
+        if (op->in[i] && !is_view(op->in[i]) && units_of(s, f, op->in[i]))
+            return s->maker[root_of(f, op->in[i])];
+    return NULL;
+}
+
 /* The operation on this rank's columns of all its operands. */
 static void on_runs(rg_shard *s, rg_fwd *f, const rg_op *op, int64_t units)
 {
     const int mark = rg_act_mark(f);
+    const rg_weight *maker = maker_of(s, f, op);
     rg_op one = *op;
 
     for (size_t i = 0; i < RG_LEN(op->in); i++)
@@ -305,7 +345,7 @@ static void on_runs(rg_shard *s, rg_fwd *f, const rg_op *op, int64_t units)
     rg_act_release(f, mark);
     for (size_t i = 0; i < RG_LEN(op->out); i++)
         if (op->out[i])
-            s->units[root_of(f, op->out[i])] = units;
+            note_split(s, f, op->out[i], units, maker);
 }
 
 /* Columns by themselves: any operands may be split or whole.  A sum that was whole stays so. */
@@ -314,6 +354,8 @@ static void by_columns(rg_shard *s, rg_fwd *f, const rg_op *op)
     const int64_t units = common_units(s, f, op);
     bool fits = units && !is_view(op->out[0]) && (op->kind != RG_OP_ADD || units_of(s, f, op->out[0]));
 
+    if (fits)
+        agree(s, f, op, units);
     for (size_t i = 0; i < RG_LEN(op->in) && fits; i++)
         fits = fit(s, f, op->in[i], units);
     for (size_t i = 0; i < RG_LEN(op->out) && fits && op->accumulate; i++)
@@ -372,6 +414,8 @@ static void product_of_columns(rg_shard *s, rg_fwd *f, const rg_op *op, int i)
     const int mark = rg_act_mark(f);
 
     write_whole(s, f, y, op->accumulate);
+    if (s->finder && !is_view(op->in[0]) && units_of(s, f, op->in[0]) && units_of(s, f, op->in[0]) != part->units)
+        (void)s->finder->recut(s->finder->arg, op->w[i], units_of(s, f, op->in[0]));
     fit(s, f, op->in[0], part->units);
     rg_act *term = op->accumulate ? rg_act_rows(f, "term", y->rows, y->cols) : y;
     rg_op one = { .kind = RG_OP_LINEAR,
@@ -384,13 +428,13 @@ static void product_of_columns(rg_shard *s, rg_fwd *f, const rg_op *op, int i)
     rg_act_release(f, mark);
 }
 
-/* After a product of rows, y holds this rank's: it is split, unless it must be whole. */
-static void settle(rg_shard *s, rg_fwd *f, rg_act *y, int64_t units, bool whole)
+/* After a product of rows, y holds this rank's: it is split, unless it must be whole.  maker: as of rg_shard. */
+static void settle(rg_shard *s, rg_fwd *f, rg_act *y, int64_t units, const rg_weight *maker, bool whole)
 {
     if (whole || is_view(y))
         gather(s, f, y, units, false);
     else
-        s->units[root_of(f, y)] = units;
+        note_split(s, f, y, units, maker);
 }
 
 /* One to three products of an input that is whole. */
@@ -418,7 +462,7 @@ static void products_of_rows(rg_shard *s, rg_fwd *f, const rg_op *op, int n)
     rg_act_release(f, mark);
     for (int i = 0; i < n; i++)
         if (op->w[i]->part)
-            settle(s, f, op->out[i], op->w[i]->part->units, whole[i]);
+            settle(s, f, op->out[i], op->w[i]->part->units, op->w[i], whole[i]);
 }
 
 static void linear(rg_shard *s, rg_fwd *f, const rg_op *op)
@@ -465,7 +509,7 @@ static void gated(rg_shard *s, rg_fwd *f, const rg_op *op)
     one.out[0] = own_run(s, f, op->out[0], gate->units);
     pass_on(s, f, &one);
     rg_act_release(f, mark);
-    settle(s, f, op->out[0], gate->units, false);
+    settle(s, f, op->out[0], gate->units, NULL, false);
 }
 
 /* Put columns into an order that a matrix says; every row of the matrix has the same order. */
@@ -557,7 +601,7 @@ static void attend(rg_shard *s, rg_fwd *f, const rg_op *op, const rg_kv *here, i
     one.out[0] = own_run(s, f, op->out[0], units);
     pass_on(s, f, &one);
     rg_act_release(f, mark);
-    settle(s, f, op->out[0], units, false);
+    settle(s, f, op->out[0], units, NULL, false);
 }
 
 static void attention(rg_shard *s, rg_fwd *f, const rg_op *op)
@@ -573,6 +617,8 @@ static void mla_attention(rg_shard *s, rg_fwd *f, const rg_op *op)
 {
     const int heads = op->attend->n_heads;
 
+    (void)want_units(s, f, op->in[0], heads);
+    (void)want_units(s, f, op->in[1], heads);
     if (units_of(s, f, op->in[0]) == heads && !is_view(op->in[0]) && !is_view(op->in[1]) && !(op->in[1]->cols % heads))
         attend(s, f, op, op->kv, heads);
     else
@@ -592,6 +638,8 @@ static void linear_heads(rg_shard *s, rg_fwd *f, const rg_op *op)
     const int mark = rg_act_mark(f);
     rg_op one = *op;
 
+    if (op->n)
+        (void)want_units(s, f, x, part->units);
     if (op->n && fit(s, f, x, part->units))
         one.in[0] = own_run(s, f, x, part->units);
     else
@@ -602,7 +650,138 @@ static void linear_heads(rg_shard *s, rg_fwd *f, const rg_op *op)
     one.out[0] = own_run(s, f, op->out[0], part->units);
     pass_on(s, f, &one);
     rg_act_release(f, mark);
-    settle(s, f, op->out[0], part->units, false);
+    settle(s, f, op->out[0], part->units, NULL, false);
+}
+
+/* ---- recurrences: their state is cut with their channels or heads ---- */
+
+/* This rank's part of the state; NULL: it is not cut so. */
+static const rg_buffer *state_here(const rg_shard *s, const rg_op *op, int64_t units)
+{
+    return s->state_here && units >= s->link->n ? s->state_here(s->state_arg, op->buffer, units) : NULL;
+}
+
+/* A convolution of channels by themselves, with one result each. */
+static void conv(rg_shard *s, rg_fwd *f, const rg_op *op)
+{
+    const rg_act *x = op->in[0];
+    const int64_t units = is_view(x) || is_view(op->out[0]) ? 0 : units_of(s, f, x);
+    const rg_buffer *here = units && op->out[0]->cols == x->cols ? state_here(s, op, units) : NULL;
+
+    if (!here) {
+        all_alike(s, f, op);
+        return;
+    }
+    const run_of run = run_at(x, units, s->link->rank, s->link->n);
+    const int64_t taps = op->w[0]->cols;
+    rg_weight w = *op->w[0], b;
+    rg_op one = *op;
+
+    w.rows = run.n;
+    w.vec = w.vec ? w.vec + run.first * taps : NULL;
+    one.w[0] = &w;
+    one.b[0] = slice(&b, op->b[0], run.first, run.n);
+    one.buffer = here;
+    on_runs(s, f, &one, units);
+}
+
+/* dt and decay of columns by themselves. */
+static void decay(rg_shard *s, rg_fwd *f, const rg_op *op)
+{
+    const int64_t units = common_units(s, f, op), rates = op->w[0] ? op->w[0]->cols : 0;
+
+    if (!units || is_view(op->in[0]) || is_view(op->out[0]) || (op->out[1] && is_view(op->out[1])) ||
+        rates % units || !fit(s, f, op->in[0], units)) {
+        all_alike(s, f, op);
+        return;
+    }
+    const run_of run = run_at(op->in[0], units, s->link->rank, s->link->n);
+    rg_decay_params p = *op->decay;
+    rg_weight rate, bias;
+    rg_op one = *op;
+
+    p.rate = one.w[0] = slice(&rate, op->w[0], run.first * rates / op->in[0]->cols, run.n * rates / op->in[0]->cols);
+    p.bias = one.b[0] = slice(&bias, op->b[0], run.first, run.n);
+    one.decay = &p;
+    on_runs(s, f, &one, units);
+}
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+enum { OPERANDS = 7 }; /* of linear attention: q, k, v, decay, beta, a, b */
+
+/* Heads that operand i has. */
+static int heads_of(const rg_op *op, int i)
+{
+    const rg_linear_attention_params *p = op->recurrence;
+    const bool per_head = op->in[3] && op->in[3]->cols == p->n_heads;
+    const int each[OPERANDS] = { p->k_dim, p->k_dim, p->v_dim, per_head ? 1 : p->k_dim, 1, p->k_dim, p->k_dim };
+
+    return op->in[i]->cols / each[i];
+}
+
+/* Of an operand that is not the same for all heads of this rank: it is cut with them.  Where heads take turns in fewer
+ * of an operand, ranks have whole turns, and need all of it. */
+static bool is_cut(const rg_op *op, int i)
+{
+    const int m = heads_of(op, i), n = op->recurrence->n_heads;
+
+    return m > 1 && (m == n || !op->recurrence->interleaved);
+}
+
+/* Runs of heads in which the states can be cut. */
+static int64_t recurrence_units(const rg_op *op)
+{
+    const int n = op->recurrence->n_heads;
+    int64_t units = n;
+
+    for (int i = 0; i < OPERANDS; i++)
+        if (op->in[i] && heads_of(op, i) > 1)
+            units = common_divisor(units, is_cut(op, i) ? heads_of(op, i) : n / heads_of(op, i));
+    return units;
+}
+
+static void linear_attention(rg_shard *s, rg_fwd *f, const rg_op *op)
+{
+    const int64_t units = recurrence_units(op);
+    const rg_buffer *here = state_here(s, op, units);
+    rg_linear_attention_params p = *op->recurrence;
+    const int mark = rg_act_mark(f), each = p.n_heads / (int)units;
+    const int first = (int)rg_rank_first(units, s->link->rank, s->link->n) * each;
+    const int end = (int)rg_rank_first(units, s->link->rank + 1, s->link->n) * each;
+    rg_weight fixed, skip;
+    rg_op one = *op;
+
+    if (!here) {
+        all_alike(s, f, op);
+        return;
+    }
+    for (int i = 0; i < OPERANDS; i++) {
+        if (!op->in[i])
+            continue;
+        if (is_cut(op, i))
+            (void)want_units(s, f, op->in[i], units);
+        if (is_cut(op, i) && fit(s, f, op->in[i], units))
+            one.in[i] = own_run(s, f, op->in[i], units);
+        else
+            make_whole(s, f, op->in[i]);
+    }
+    if (is_view(op->out[0]))
+        write_whole(s, f, op->out[0], false);
+    p.n_heads = end - first;
+    p.q = one.in[0], p.k = one.in[1], p.v = one.in[2], p.decay = one.in[3];
+    p.beta = one.in[4], p.a = one.in[5], p.b = one.in[6];
+    p.fixed_decay = one.w[0] = slice(&fixed, op->w[0], first, p.n_heads);
+    p.skip = one.w[1] = slice(&skip, op->w[1], first, p.n_heads);
+    one.recurrence = &p;
+    one.buffer = here;
+    one.out[0] = own_run(s, f, op->out[0], units);
+    pass_on(s, f, &one);
+    rg_act_release(f, mark);
+    settle(s, f, op->out[0], units, NULL, false);
 }
 
 /* Each rank's experts, for the rows that chose them. */
@@ -656,6 +835,9 @@ static rule *const rules[RG_OP_COUNT] = {
     [RG_OP_ATTENTION] = attention,
     [RG_OP_MLA_ATTENTION] = mla_attention,
     [RG_OP_MOE] = moe,
+    [RG_OP_CONV] = conv,
+    [RG_OP_LINEAR_ATTENTION] = linear_attention,
+    [RG_OP_DECAY] = decay,
     [RG_OP_FETCH] = fetch,
     [RG_OP_ADD] = by_columns,
     [RG_OP_MUL] = by_columns,

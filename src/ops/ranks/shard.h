@@ -2,10 +2,10 @@
  *
  * The text of a model is the same on every rank, and so are its handles.  Where a rank has a part of a weight (rows,
  * columns, matrices) or of K/V (heads), it computes a run of columns of what the operation makes: the activation is
- * then *split*, and this reader hands its run on as a view.  Operations that take columns by themselves go on with
- * runs; what
- * a product of columns gives is added up over the ranks, in their order; and an operation that needs whole rows gets
- * them gathered first.  So any text is computed right, and what no rule is for is computed by every rank alike.
+ * then *split*, and this reader hands its run on as a view.  Operations that take columns by themselves, attention and
+ * recurrences go on with runs; what a product of columns gives is added up over the ranks, in their order; and an
+ * operation that needs whole rows gets them gathered first.  So any text is computed right, and what no rule is for is
+ * computed by every rank alike.
  *
  * What of an activation is split follows from the text alone, so all ranks and threads agree without a word. */
 #ifndef RG_OPS_RANKS_SHARD_H
@@ -25,11 +25,23 @@ typedef struct rg_shard {
     rg_link *link;
     rg_exchanges exchanged;     /* by this thread's account, which is that of all threads */
     int64_t units[RG_MAX_ACTS]; /* of each activation that is split: equal runs of its columns; 0: it is whole */
-    /* Told of a weight of which ranks have parts, where an operation can only have all of it, and which is not computed
-     * then.  NULL: there is no such weight. */
-    void (*refuse)(void *arg, const rg_weight *w);
-    void *refuse_arg;
+    const rg_weight *maker[RG_MAX_ACTS]; /* of each that is split: whose rows its columns come from, or NULL */
+    /* While it is found out which weights and states ranks can have parts of, of a text that computes nothing. */
+    const struct rg_shard_finder *finder; /* NULL: that is known */
+    /* What this rank keeps of a recurrence's state, which is cut into so many equal parts; NULL: all of it. */
+    const rg_buffer *(*state_here)(const void *arg, const rg_buffer *whole, int64_t units);
+    const void *state_arg;
 } rg_shard;
+
+/* Who is asked and told meanwhile. */
+typedef struct rg_shard_finder {
+    /* An operation can only have all of this weight, of which ranks have parts.  It is not computed then. */
+    void (*refuse)(void *arg, const rg_weight *w);
+    /* An operation would have no columns to gather if this weight were cut into so many units.  True: it is from now
+     * on. */
+    bool (*recut)(void *arg, const rg_weight *w, int64_t units);
+    void *arg;
+} rg_shard_finder;
 
 /* One thread's reader for one step, around that of f, which it replaces. */
 void rg_shard_begin(rg_shard *s, rg_link *link, rg_fwd *f);
