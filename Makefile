@@ -53,13 +53,14 @@ test-all: setup-test
 
 # The long ones.
 
-# Measure speed and write it to RECORD as JSON: `make bench`, `make bench MODEL=path/to/model`, or a shape with random weights,
+# Measure speed, write it to RECORD as JSON and draw it as build/roofline.svg: `make bench`, `make bench MODEL=path/to/model`, or a shape with random weights,
 # `make bench MODEL=bench/shapes/tinyllama-1.1b.json RANDOM_TYPE=q4_0`.
 RECORD ?= $(BUILD)/bench.json
 bench: setup build
 	@$(BUILD)/ridge bench $(MODEL) $(if $(RANDOM_TYPE),--random $(RANDOM_TYPE)) --record $(RECORD) \
+	  --svg $(BUILD)/roofline.svg \
 	  --commit "$$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)"
-	@echo "written to $(RECORD)"
+	@echo "written to $(RECORD) and $(BUILD)/roofline.svg"
 
 kernels: setup-test
 	@cmake --preset release >/dev/null && cmake --build $(BUILD) -j $(JOBS) --target bench_kernels >/dev/null

@@ -15,6 +15,7 @@
 #include "cli/speed.h"
 #include "measure/cost.h"
 #include "plan/fill.h"
+#include "plan/roofline.h"
 
 extern const cli_command cli_bench;
 
@@ -38,7 +39,7 @@ typedef struct job {
     cli_ints prefill, batch, context;
     int32_t decode, reps, block;
     float per_evaluation, attention_sparsity;
-    const char *csv, *record, *commit, *kv_type, *pack_cache, *sparsity;
+    const char *csv, *svg, *record, *commit, *kv_type, *pack_cache, *sparsity;
     cli_loras loras;
     size_t expert_memory;
     const char *random;
@@ -70,8 +71,9 @@ static bool run_prefill(job *j, int n, int context, double *seconds, double *lim
 
 static bool run_decode(job *j, int batch, int context, double *seconds, double *limit, rg_count *count, rg_error *err)
 {
-    rg_step_shape shape = { .n_seqs = batch, .n_rows = 1, .start = context + 1 + j->decode / 2,
-                            .exact = j->tool.exact };
+    rg_step_shape shape = {
+        .n_seqs = batch, .n_rows = 1, .start = context + 1 + j->decode / 2, .exact = j->tool.exact
+    };
     double n = j->decode;
     rg_cost cost;
 
@@ -247,6 +249,15 @@ static const char *format_name(const job *j)
     return "?";
 }
 
+/* The last part of the model's path. */
+static const char *model_name(const job *j)
+{
+    const char *path = j->args.n_positional ? j->args.positional[0] : "the shipped model";
+    const char *last = strrchr(path, '/');
+
+    return last && last[1] ? last + 1 : path;
+}
+
 static void naive_json(cli_json *out, const job *j)
 {
     cli_json_open(out, "no_cache", '[');
@@ -347,6 +358,41 @@ static bool write_csv(const job *j, rg_error *err)
     return cli_write_file(j->csv, &b, err);
 }
 
+/* The roofs of this run with each row as a dot. */
+static bool write_svg(const job *j, rg_error *err)
+{
+    static rg_roofline r;
+    char processor[200], title[200], subtitle[300];
+    rg_buf b;
+
+    r = (rg_roofline){ .title = title, .subtitle = subtitle, .roofs = &j->machine.roofs };
+    for (int i = 0; i < j->n_rows && r.n < RG_ROOFLINE_POINTS; i++) {
+        const row *at = &j->rows[i];
+        rg_roofline_point *p = &r.points[r.n];
+        if (!(at->gb_s > 0) || !(at->gflop_s > 0))
+            continue;
+        *p = (rg_roofline_point){ .ops_per_byte = at->gflop_s / at->gb_s,
+                                  .ops_s = 1e9 * at->gflop_s,
+                                  .prefill = !strcmp(at->what, "prefill") };
+        if (p->prefill)
+            snprintf(p->name, sizeof p->name, "prompt of %d: %.0f tokens/s", at->n, at->tok_s);
+        else
+            snprintf(p->name, sizeof p->name, "%d stream%s: %.0f tokens/s", at->batch, at->batch == 1 ? "" : "s",
+                     at->tok_s);
+        size_t used = strlen(p->name);
+        if (j->context.n > 1)
+            snprintf(p->name + used, sizeof p->name - used, " after %d", at->context);
+        r.n++;
+    }
+    rg_processor_name(processor, sizeof processor);
+    snprintf(title, sizeof title, "%.100s (%s) beside what this machine allows", model_name(j), format_name(j));
+    snprintf(subtitle, sizeof subtitle, "%s, %d threads, %s: measured by ridge bench, roofs and dots in one run",
+             processor, j->tool.n_threads, j->tool.backend->name);
+    rg_buf_init(&b, 1 << 20);
+    rg_roofline_write(&b, &r);
+    return cli_write_file(j->svg, &b, err);
+}
+
 /* Measure the roofs now; predictions need a profile. */
 static bool know_machine(job *j, rg_error *err)
 {
@@ -362,6 +408,9 @@ static bool know_machine(job *j, rg_error *err)
 
 static bool work(job *j, rg_error *err)
 {
+    if (j->svg && j->no_cache)
+        return rg_fail(err, RG_E_USAGE,
+                       "bench: --svg draws rows of speed, and --no-cache measures none; leave one out");
     if (!cli_loras_read_one(&j->loras, err))
         return false;
     const rg_adapter_source adapter = { j->loras.item[0].name, j->loras.item[0].path };
@@ -376,8 +425,11 @@ static bool work(job *j, rg_error *err)
     int batch = cli_ints_most(&j->batch, 1);
     int most = j->no_cache ? j->decode + 1 : cli_ints_most(&j->prefill, j->decode + 1);
     int len = cli_ints_most(&j->context, 0) + most + 1;
-    tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
-                       .kv_type = j->kv_type, .pack_cache = j->pack_cache, .sparsity = j->sparsity,
+    tool_options o = { .common = &j->args.common,
+                       .model = j->args.n_positional ? j->args.positional[0] : NULL,
+                       .kv_type = j->kv_type,
+                       .pack_cache = j->pack_cache,
+                       .sparsity = j->sparsity,
                        .attention_sparsity = j->attention_sparsity,
                        .adapter = j->loras.n ? &adapter : NULL,
                        .expert_memory = j->expert_memory,
@@ -405,7 +457,7 @@ static bool work(job *j, rg_error *err)
     if (len - 1 > j->tool.model->config.max_seq_len)
         fprintf(stderr, "ridge: rows past the model's context of %d are left out\n", j->tool.model->config.max_seq_len);
     if (!(j->no_cache ? all_naive(j, err) : all_rows(j, err)) || (j->csv && !write_csv(j, err)) ||
-        (j->record && !cli_json_write(results_json(j), j->record, err)))
+        (j->svg && !write_svg(j, err)) || (j->record && !cli_json_write(results_json(j), j->record, err)))
         return false;
     return !j->args.common.json || cli_json_print(results_json(j)) ||
            rg_fail(err, RG_E_IO, "bench: standard output cannot be written");
@@ -424,6 +476,7 @@ static int run(int argc, char **argv)
         { "--per-evaluation", CLI_FLOAT, &j.per_evaluation, "X",
           "diffusion: ids that an evaluation finishes (default 1)", 1, 1e6 },
         CLI_CSV_OPTION(j.csv),
+        { "--svg", CLI_STRING, &j.svg, "FILE", "also draw the measured roofline with every row on it" },
         { "--record", CLI_STRING, &j.record, "FILE", "also write what --json prints to a file" },
         { "--commit", CLI_STRING, &j.commit, "NAME", "the commit that is measured, for --record and --json" },
         { "--no-cache", CLI_FLAG, &j.no_cache, NULL,
@@ -454,6 +507,9 @@ static int run(int argc, char **argv)
 }
 
 const cli_command cli_bench = {
-    .name = "bench", .arguments = "[MODEL]", .summary = "speed beside the measured roofline", .run = run,
+    .name = "bench",
+    .arguments = "[MODEL]",
+    .summary = "speed beside the measured roofline",
+    .run = run,
     .n_positional = 1,
 };

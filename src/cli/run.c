@@ -45,7 +45,7 @@ typedef struct run_options {
     cli_constraint constraint;
     int32_t n, logprobs, n_samples;
     cli_strings stop;
-    bool ignore_eos, has_budget;
+    bool ignore_eos, has_budget, verbose;
     int32_t thinking_budget;
     const char *thinking_end;
 } run_options;
@@ -53,8 +53,8 @@ typedef struct run_options {
 typedef struct result {
     answer *answers;
     rg_usage usage;
-    rg_stats stats; /* of the engine, which had this request alone */
-    int votes;      /* answers that agree with the one that is told; 0: nobody voted */
+    rg_stats stats;    /* of the engine, which had this request alone */
+    int votes;         /* answers that agree with the one that is told; 0: nobody voted */
     rg_finish failure; /* why a sample ended, if that is a failure */
 } result;
 
@@ -204,8 +204,8 @@ static void print_search(cli_json *j, const run_options *o, const rg_usage *u)
     cli_json_u64(j, "blocks", u->search_blocks);
     cli_json_u64(j, "blocks_unshared", u->search_blocks_unshared);
     cli_json_u64(j, "blocks_copied", u->search_blocks_copied);
-    cli_json_float(j, "saved", u->search_blocks_unshared
-                                   ? 1 - (double)u->search_blocks / (double)u->search_blocks_unshared : 0);
+    cli_json_float(j, "saved",
+                   u->search_blocks_unshared ? 1 - (double)u->search_blocks / (double)u->search_blocks_unshared : 0);
     cli_json_close(j);
 }
 
@@ -271,7 +271,7 @@ static void print_drafts(const rg_usage *u, const char *kind, const rg_stats *s)
 {
     if (u->n_drafted)
         fprintf(stderr, "[%d ids drafted by %s, %d accepted: %.2f tokens a step", u->n_drafted, kind, u->n_accepted,
-               (double)(u->n_steps + u->n_accepted) / u->n_steps);
+                (double)(u->n_steps + u->n_accepted) / u->n_steps);
     if (u->n_drafted && s->draft_s > 0)
         fprintf(stderr, ", %.2f times as quick as its steps without drafts", s->undrafted_s / s->draft_s);
     if (u->n_drafted)
@@ -293,6 +293,20 @@ static double share_of_limit(const rg_engine *e, const rg_usage *u, const rg_sta
     if (u->steps_s > 0 && limit_s <= 0 && (bytes_s = rg_engine_bandwidth(e)) > 0)
         limit_s = (double)s->bytes_read / bytes_s;
     return u->steps_s <= 0 ? 0 : limit_s > u->steps_s ? 1 : limit_s / u->steps_s;
+}
+
+/* What is said with --verbose, behind the one line of figures: a search, a vote, drafts. */
+static void print_details(const run_options *o, const rg_engine *e, const rg_params *p, const result *r)
+{
+    if (o->searching.tree.simulations)
+        fprintf(stderr,
+                "[score %.6g, %d simulations, %d nodes, %lld rows computed; %llu blocks of state, %llu without "
+                "sharing]\n",
+                r->answers[0].score, r->usage.n_simulations, r->usage.n_nodes, (long long)r->usage.n_rows,
+                (unsigned long long)r->usage.search_blocks, (unsigned long long)r->usage.search_blocks_unshared);
+    if (r->votes)
+        fprintf(stderr, "[%d of %d answers agree with it]\n", r->votes, p->n_samples);
+    print_drafts(&r->usage, rg_engine_info(e).draft, &r->stats);
 }
 
 /* Streamed samples are on the terminal already. */
@@ -319,14 +333,8 @@ static void print_human(const run_options *o, const rg_engine *e, const rg_param
             r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r),
             s.busy_s > 0 ? (double)s.bytes_read / s.busy_s / 1e9 : 0, 100 * share,
             (unsigned long long)p->sampling.seed);
-    if (o->searching.tree.simulations)
-        fprintf(stderr, "[score %.6g, %d simulations, %d nodes, %lld rows computed; %llu blocks of state, %llu without "
-                "sharing]\n", r->answers[0].score, r->usage.n_simulations, r->usage.n_nodes,
-                (long long)r->usage.n_rows, (unsigned long long)r->usage.search_blocks,
-                (unsigned long long)r->usage.search_blocks_unshared);
-    if (r->votes)
-        fprintf(stderr, "[%d of %d answers agree with it]\n", r->votes, p->n_samples);
-    print_drafts(&r->usage, rg_engine_info(e).draft, &s);
+    if (o->verbose)
+        print_details(o, e, p, r);
 }
 
 /* The prompt that was piped in, if standard input is a pipe, a socket or a file and holds something; else the usual
@@ -430,8 +438,8 @@ static bool vote(run_options *o, result *r, rg_error *err)
 
     if (text && votes) {
         for (int i = 0; i < n; i++)
-            text[i] = rg_vote_text((rg_string){ r->answers[i].text.data, r->answers[i].text.n },
-                                   o->searching.vote_after);
+            text[i] =
+                rg_vote_text((rg_string){ r->answers[i].text.data, r->answers[i].text.n }, o->searching.vote_after);
         rg_votes_count(text, n, votes);
         for (int i = 0; i < n; i++)
             best = votes[i] > votes[best] ? i : best;
@@ -461,8 +469,7 @@ static bool generate(run_options *o, rg_engine *e, rg_engine *reranker, rg_error
     bool ok = r.answers || rg_fail_memory(err, sizeof *r.answers);
 
     ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && cli_filling_finish(&o->filling, err) &&
-         cli_constraint_open(&o->constraint, e, &grammar, err) &&
-         make_prompt(o, e, &ids, &n_ids, err);
+         cli_constraint_open(&o->constraint, e, &grammar, err) && make_prompt(o, e, &ids, &n_ids, err);
     rg_params p = { .prompt = o->ids.given ? o->ids.item : ids,
                     .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
                     .max_tokens = o->n,
@@ -490,8 +497,7 @@ static bool generate(run_options *o, rg_engine *e, rg_engine *reranker, rg_error
     ok = request && collect(o, e, request, &r, err) && (!o->searching.vote || vote(o, &r, err));
     r.stats = rg_engine_stats(e);
     if (ok && o->args.common.json)
-        ok = print_json(o, &p, &r, &info, request) ||
-             rg_fail(err, RG_E_IO, "run: standard output cannot be written");
+        ok = print_json(o, &p, &r, &info, request) || rg_fail(err, RG_E_IO, "run: standard output cannot be written");
     else if (ok)
         print_human(o, e, &p, &r);
     rg_request_close(request);
@@ -526,6 +532,8 @@ static int run(int argc, char **argv)
         CLI_LORA_OPTION(o.engine.loras, "answer with this LoRA adapter"),
         CLI_FILLING_OPTIONS(o.filling),
         CLI_SEARCHING_OPTIONS(o.searching),
+        { "--verbose", CLI_FLAG, &o.verbose, NULL,
+          "behind the line of figures also what drafts, a search and a vote brought" },
         { NULL },
     };
     rg_error err = { 0 };
@@ -558,5 +566,5 @@ const cli_command cli_run = {
     .n_positional = 2,
     .notes =
         "Without MODEL the shipped story model is used; a prompt without MODEL needs -p.  Without a prompt, what is\n"
-        "piped in is it.  The answer goes to standard output, figures go to standard error.",
+        "piped in is it.  The answer goes to standard output, a line of figures to standard error.",
 };

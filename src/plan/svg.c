@@ -7,48 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "plan/chart.h"
+#include "plan/roofline.h"
 
-enum { WIDTH = 1000, HEIGHT = 950, LINE = 15, MAX_LABELS = RG_PLAN_MAX_OPS };
+enum { WIDTH = 1000, HEIGHT = 950, MAX_LABELS = RG_PLAN_MAX_OPS };
 
 /* ---- the roofline ------------------------------------------------------------------------------------------------ */
 
-typedef struct label {
-    double x, y;     /* of its point */
-    double text_y;
-    char text[96];
-    bool prefill;
-} label;
-
-static void put_roof(rg_buf *b, const rg_chart *c, double bandwidth, double peak, const char *name)
-{
-    char line[64], number[32];
-    double ridge = peak / bandwidth;
-
-    rg_buf_printf(b, "<path class=\"roof\" d=\"M%.1f %.1fL%.1f %.1fH%.1f\"/>\n", rg_chart_x(c, c->x0),
-                  rg_chart_y(c, bandwidth * c->x0), rg_chart_x(c, ridge), rg_chart_y(c, peak), c->left + c->width);
-    snprintf(line, sizeof line, "%s, %sop/s", name, rg_chart_number(peak, true, number));
-    rg_chart_text(b, rg_chart_x(c, ridge) + 36, rg_chart_y(c, peak) - 7, "ink", "start",
-                  line); /* beside a higher roof's slope */
-}
-
-static void put_bandwidth(rg_buf *b, const rg_chart *c, double bandwidth)
-{
-    double slope =
-        atan2(rg_chart_y(c, c->y0) - rg_chart_y(c, c->y0 * 10), rg_chart_x(c, c->x0 * 10) - rg_chart_x(c, c->x0)) *
-        180 / M_PI;
-    double x = c->x0 * 1.3;
-    char number[32], line[64];
-
-    if (bandwidth * x < c->y0)
-        x = c->y0 / bandwidth * 2;
-    snprintf(line, sizeof line, "memory, %sB/s", rg_chart_number(bandwidth, true, number));
-    rg_buf_printf(b, "<text class=\"ink\" transform=\"translate(%.1f %.1f) rotate(%.1f)\">%s</text>\n",
-                  rg_chart_x(c, x), rg_chart_y(c, bandwidth * x) - 8, -slope, line);
-}
-
 /* Operations whose points fall on one another share a label. */
-static int gather_labels(const rg_svg_plan *p, const rg_chart *c, label *labels)
+static int gather_labels(const rg_svg_plan *p, const rg_chart *c, rg_roofline_label *labels)
 {
     int n = 0;
 
@@ -61,9 +27,9 @@ static int gather_labels(const rg_svg_plan *p, const rg_chart *c, label *labels)
         int k = 0;
         while (k < n && (labels[k].prefill != o->prefill || fabs(labels[k].x - x) > 9 || fabs(labels[k].y - y) > 9))
             k++;
-        label *l = &labels[k];
+        rg_roofline_label *l = &labels[k];
         if (k == n) {
-            *l = (label){ .x = x, .y = y, .text_y = y, .prefill = o->prefill };
+            *l = (rg_roofline_label){ .x = x, .y = y, .text_y = y, .prefill = o->prefill };
             n++;
         }
         size_t used = strlen(l->text);
@@ -72,71 +38,34 @@ static int gather_labels(const rg_svg_plan *p, const rg_chart *c, label *labels)
     return n;
 }
 
-static void spread_labels(label *labels, int n)
-{
-    for (int i = 1; i < n; i++) { /* by height */
-        label l = labels[i];
-        int k = i;
-        for (; k > 0 && labels[k - 1].y > l.y; k--)
-            labels[k] = labels[k - 1];
-        labels[k] = l;
-    }
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < i; k++) {
-            bool beside = fabs(labels[k].x - labels[i].x) < 170;
-            if (beside && labels[i].text_y < labels[k].text_y + LINE)
-                labels[i].text_y = labels[k].text_y + LINE;
-        }
-}
-
 static void put_points(rg_buf *b, const rg_svg_plan *p, const rg_chart *c)
 {
-    label labels[MAX_LABELS];
+    rg_roofline_label labels[MAX_LABELS];
     int n = gather_labels(p, c, labels);
 
     for (int i = 0; i < p->ops->n; i++) {
         const rg_plan_op *o = &p->ops->op[i];
+        char detail[200];
         if (!(o->ops > 0) || !(o->bytes > 0) || !(o->seconds > 0))
             continue;
-        double x = rg_chart_x(c, o->ops / o->bytes), y = rg_chart_y(c, o->ops / o->seconds);
-        if (o->prefill)
-            rg_buf_printf(b, "<rect class=\"prefill\" x=\"%.1f\" y=\"%.1f\" width=\"9\" height=\"9\"><title>", x - 4.5,
-                          y - 4.5);
-        else
-            rg_buf_printf(b, "<circle class=\"decode\" cx=\"%.1f\" cy=\"%.1f\" r=\"5\"><title>", x, y);
-        rg_buf_printf(b, "%s %s %s: %.3g operations, %.3g bytes, %.3g s</title>%s\n", o->prefill ? "prefill" : "decode",
-                      o->kind, o->name, o->ops, o->bytes, o->seconds, o->prefill ? "</rect>" : "</circle>");
+        snprintf(detail, sizeof detail, "%s %s %s: %.3g operations, %.3g bytes, %.3g s",
+                 o->prefill ? "prefill" : "decode", o->kind, o->name, o->ops, o->bytes, o->seconds);
+        rg_roofline_dot(b, rg_chart_x(c, o->ops / o->bytes), rg_chart_y(c, o->ops / o->seconds), o->prefill, detail);
     }
-    spread_labels(labels, n);
-    for (int i = 0; i < n; i++) {
-        const label *l = &labels[i];
-        bool right = l->x < c->left + 0.8 * c->width;
-        double x = l->x + (right ? 11 : -11), y = l->text_y + 16;
-        if (l->text_y > l->y + 4)
-            rg_buf_printf(b, "<path class=\"lead\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", l->x, l->y,
-                          x - (right ? 2 : -2), y - 4);
-        rg_chart_text(b, x, y, l->prefill ? "prefill-text" : "decode-text", right ? "start" : "end", l->text);
-    }
+    rg_roofline_labels(b, c, labels, n);
 }
 
 static void put_roofline(rg_buf *b, const rg_svg_plan *p)
 {
     const rg_plan_machine *m = p->machine;
-    const rg_roofs *roofs = &p->machine->m.roofs;
-    double bandwidth = roofs->read_bytes_s, peak = roofs->f32_ops_s;
-    double fast = rg_roofs_peak(roofs, RG_Q8_0, false), half = rg_roofs_peak(roofs, RG_BF16, false);
     rg_chart c = { .left = 70,
                    .top = 100,
                    .width = WIDTH - 100,
                    .height = 400,
                    .x_name = "operations per byte of memory",
                    .y_name = "operations per second" };
-    double most = fast > half ? fast : half; /* neither is below the peak */
     char title[128];
 
-    rg_chart_widen(&c.x0, &c.x1, peak / bandwidth / 30);
-    rg_chart_widen(&c.x0, &c.x1, most / bandwidth * 30);
-    rg_chart_widen(&c.y0, &c.y1, most * 1.5);
     for (int i = 0; i < p->ops->n; i++) {
         const rg_plan_op *o = &p->ops->op[i];
         if (o->ops > 0 && o->bytes > 0 && o->seconds > 0) {
@@ -145,25 +74,11 @@ static void put_roofline(rg_buf *b, const rg_svg_plan *p)
             rg_chart_widen(&c.y0, &c.y1, o->ops / o->seconds / 3); /* its label is below it */
         }
     }
-    rg_chart_pad(&c.x0, &c.x1);
-    rg_chart_pad(&c.y0, &c.y1);
-    if (bandwidth * c.x0 < c.y0) /* the roof starts within the frame */
-        c.y0 = bandwidth * c.x0 / 1.4;
     snprintf(title, sizeof title, "Roofline of %s, batch %lld after %lld positions; a prompt of %lld", m->name,
              (long long)p->row->batch, (long long)p->row->seq, (long long)p->row->seq);
-    rg_chart_axes(b, &c, title);
-    put_roof(b, &c, bandwidth, peak, m->accelerator ? "bf16" : "f32");
-    if (half > peak * 1.01)
-        put_roof(b, &c, bandwidth, half, "bf16");
-    if (fast > peak * 1.01)
-        put_roof(b, &c, bandwidth, fast, "int8");
-    put_bandwidth(b, &c, bandwidth);
+    rg_roofline_frame(b, &c, &m->m.roofs, m->accelerator ? "bf16" : "f32", title);
     put_points(b, p, &c);
-    rg_buf_printf(b, "<circle class=\"decode\" cx=\"%d\" cy=\"84\" r=\"5\"/>\n"
-                     "<rect class=\"prefill\" x=\"%d\" y=\"79.5\" width=\"9\" height=\"9\"/>\n",
-                  WIDTH - 170, WIDTH - 95);
-    rg_chart_text(b, WIDTH - 160, 88, "decode-text", "start", "decode");
-    rg_chart_text(b, WIDTH - 80, 88, "prefill-text", "start", "prefill");
+    rg_roofline_legend(b, WIDTH, 84);
 }
 
 /* ---- against batch ----------------------------------------------------------------------------------------------- */
@@ -186,9 +101,11 @@ static bool on_frontier(const rg_svg_plan *p, int i)
 
 static void put_dot(rg_buf *b, double x, double y, const rg_svg_point *p)
 {
-    rg_buf_printf(b, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>batch %lld: %.4g ms, %.4g tokens/s%s"
-                     "</title></circle>\n", p->fits ? "decode" : "hollow", x, y, (long long)p->batch,
-                  1e3 * p->latency_s, p->throughput, p->fits ? "" : "; does not fit");
+    rg_buf_printf(b,
+                  "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>batch %lld: %.4g ms, %.4g tokens/s%s"
+                  "</title></circle>\n",
+                  p->fits ? "decode" : "hollow", x, y, (long long)p->batch, 1e3 * p->latency_s, p->throughput,
+                  p->fits ? "" : "; does not fit");
 }
 
 static void put_measured(rg_buf *b, double x, double y)
@@ -285,8 +202,9 @@ void rg_svg_write(rg_buf *b, const rg_svg_plan *p)
     put_against_batch(b, p, 0, &charts[0]);
     put_against_batch(b, p, 1, &charts[1]);
     put_pareto(b, p, &charts[2]);
-    rg_chart_text(b, 24, HEIGHT - 16, "mute small", "start",
-             "Dots are predicted (hollow: does not fit), crosses measured.  Knee: from there on throughput gains less "
-             "than 10 % for each doubling of latency.");
+    rg_chart_text(
+        b, 24, HEIGHT - 16, "mute small", "start",
+        "Dots are predicted (hollow: does not fit), crosses measured.  Knee: from there on throughput gains less "
+        "than 10 % for each doubling of latency.");
     rg_chart_page_end(b);
 }

@@ -26,8 +26,8 @@ static void wants(json_t *j, const char *keys)
 
 static void usage(void **state)
 {
-    static const char *const commands[] = { "run", "embed", "bench", "machine", "inspect", "tokenize", "logits", "eval",
-                                            "quantize" };
+    static const char *const commands[] = { "run",      "embed",  "bench", "machine", "inspect",
+                                            "tokenize", "logits", "eval",  "quantize" };
 
     (void)state;
     assert_int_equal(command_run("--help"), 0);
@@ -194,7 +194,8 @@ static void looks_inside(void **state)
     assert_int_equal(json_array_size(json_object_get(j, "rows")), 3);
     wants(json_array_get(json_object_get(j, "rows"), 0),
           "what n batch context tok_s gb_s gflop_s of_roofline format kv_type isa threads");
-    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(j, "rows"), 0), "kv_type")), "q8");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(j, "rows"), 0), "kv_type")),
+                        "q8");
     json_decref(j);
 }
 
@@ -205,18 +206,64 @@ static void bench_record(void **state)
 
     (void)state;
     snprintf(path, sizeof path, "%s/test_cli.record.%d.json", RG_BUILD_DIR, (int)getpid());
-    snprintf(args, sizeof args, "bench tales-1m --prefill 8 --decode 2 --batch 1 --context 0 --reps 1 --threads 2 --commit abc "
-             "--record %s --json", path);
+    snprintf(args, sizeof args,
+             "bench tales-1m --prefill 8 --decode 2 --batch 1 --context 0 --reps 1 --threads 2 --commit abc "
+             "--record %s --json",
+             path);
     json_t *printed = command_json(args), *kept = json_load_file(path, 0, NULL);
     assert_true(json_equal(printed, kept));
     wants(kept, "version commit model machine rows");
     assert_string_equal(json_string_value(json_object_get(kept, "commit")), "abc");
-    wants(json_object_get(kept, "machine"), "processor isa threads cores read_gb_s f32_gflop_s bf16_gflop_s int8_gop_s");
+    wants(json_object_get(kept, "machine"),
+          "processor isa threads cores read_gb_s f32_gflop_s bf16_gflop_s int8_gop_s");
     assert_int_equal(json_integer_value(json_object_get(json_object_get(kept, "machine"), "threads")), 2);
     json_decref(printed);
     json_decref(kept);
     unlink(path);
-    command_refuses("bench tales-1m --prefill 8 --decode 0 --context 0 --reps 1 --record /nonexistent/f", 1, "/nonexistent");
+    command_refuses("bench tales-1m --prefill 8 --decode 0 --context 0 --reps 1 --record /nonexistent/f", 1,
+                    "/nonexistent");
+}
+
+static int times_in(const char *text, const char *part)
+{
+    int n = 0;
+
+    for (; (text = strstr(text, part)); text += strlen(part))
+        n++;
+    return n;
+}
+
+/* --svg draws the roofs, and a dot with its name for every row that was measured. */
+static void bench_picture(void **state)
+{
+    char path[256], args[512];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s", test_scratch("bench.svg"));
+    snprintf(args, sizeof args,
+             "bench tales-1m --prefill 8,16 --decode 2 --batch 1,2,3 --context 4 --reps 1 --threads 1 --svg %s", path);
+    assert_int_equal(command_run(args), 0);
+    char *svg = test_read_text(path);
+    static const char *const dots[] = { "1 stream: ", "2 streams: ", "3 streams: ", "prompt of 8: ", "prompt of 16: " };
+    for (size_t i = 0; i < RG_LEN(dots); i++) {
+        char title[64], label[64];
+        snprintf(title, sizeof title, "<title>%s", dots[i]);
+        snprintf(label, sizeof label, "\">%s", dots[i]);
+        assert_int_equal(times_in(svg, title), 1);
+        assert_int_equal(times_in(svg, label), 1);
+    }
+    assert_int_equal(times_in(svg, "<circle class=\"decode\""), 3 + 1); /* and one of the legend */
+    assert_int_equal(times_in(svg, "<rect class=\"prefill\""), 2 + 1);
+    assert_true(times_in(svg, "<path class=\"roof\"") >= 1);
+    assert_non_null(strstr(svg, "operations per byte of memory"));
+    assert_null(strstr(svg, "nan"));
+    assert_true(strlen(svg) < 30000);
+    assert_string_equal(svg + strlen(svg) - 7, "</svg>\n");
+    free(svg);
+    unlink(path);
+    command_refuses("bench tales-1m --no-cache --context 4 --decode 2 --reps 1 --svg x.svg", 2, "--svg");
+    command_refuses("bench tales-1m --prefill 8 --decode 0 --context 0 --reps 1 --svg /nonexistent/f", 1,
+                    "/nonexistent");
 }
 
 /* Cut and company never change the logits' hash. */
@@ -224,7 +271,8 @@ static void bench_record(void **state)
 static void bench_goes_through_windows(void **state)
 {
     static const char *const models[] = { "gemma3", "mistral-swa" }, *const what[] = {
-        "--prefill 3900 --decode 4 --context 8", "--prefill 0 --decode 3900 --context 16" };
+        "--prefill 3900 --decode 4 --context 8", "--prefill 0 --decode 3900 --context 16"
+    };
     char args[400];
 
     (void)state;
@@ -237,7 +285,9 @@ static void bench_goes_through_windows(void **state)
 
 static void logits_hash(void **state)
 {
-    static const char *const ways[] = { "", "--chunks 1", "--chunks 7,1,16", "--threads 2 --chunks 3", "--isa ref", NULL };
+    static const char *const ways[] = {
+        "", "--chunks 1", "--chunks 7,1,16", "--threads 2 --chunks 3", "--isa ref", NULL
+    };
     char others[256], args[1024], *first = NULL;
 
     (void)state;
@@ -247,7 +297,8 @@ static void logits_hash(void **state)
     fputs("[[5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30], [3], [4, 4, 4, 4]]", f);
     fclose(f);
     for (size_t i = 0; i < RG_LEN(ways); i++) {
-        snprintf(args, sizeof args, "logits " GOLDEN "/mixtral --ids 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17 --json %s%s",
+        snprintf(args, sizeof args,
+                 "logits " GOLDEN "/mixtral --ids 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17 --json %s%s",
                  ways[i] ? ways[i] : "--chunks 2 --batch-with ", ways[i] ? "" : others);
         json_t *j = command_json(args);
         wants(j, "rows vocab hash");
@@ -267,7 +318,7 @@ static void perplexity(void **state)
 {
     (void)state;
     json_t *j = command_json("eval tales-1m --perplexity " RG_SOURCE_DIR
-                        "/models/CREDITS-storybooks.md --first-bytes 4000 --ctx 128 --json");
+                             "/models/CREDITS-storybooks.md --first-bytes 4000 --ctx 128 --json");
     wants(j, "nll ppl bits_per_byte tokens bytes");
     double nll = json_number_value(json_object_get(j, "nll")), ppl = json_number_value(json_object_get(j, "ppl"));
     assert_true(nll > 1 && nll < 12 && fabs(ppl / exp(nll) - 1) < 1e-6);
@@ -369,8 +420,8 @@ static void intermediates_are_dumped(void **state)
     rg_checkpoint *weights = tensors(GOLDEN "/mixtral/model.safetensors");
     for (size_t i = 0; i < RG_LEN(cuts); i++) {
         snprintf(path, sizeof path, "%s", test_scratch("watched.safetensors"));
-        snprintf(args, sizeof args, "logits " GOLDEN "/mixtral --ids 1,2,3,4,5,6,7,8,9 --hidden --watch all -o %s %s%s", path,
-                 cuts[i], i == 2 ? others : "");
+        snprintf(args, sizeof args, "logits " GOLDEN "/mixtral --ids 1,2,3,4,5,6,7,8,9 --hidden --watch all -o %s %s%s",
+                 path, cuts[i], i == 2 ? others : "");
         assert_int_equal(command_run(args), 0);
         rg_checkpoint *c = tensors(path);
         same_rows(c, "watch.hidden", "hidden.0");
@@ -385,7 +436,8 @@ static void intermediates_are_dumped(void **state)
         same_rows(c, "watch.logits", "logits");
         is_projected(weights, "model.layers.1.self_attn.q_proj.weight", c, "watch.1.attn_norm", "watch.1.q.1", N);
         is_projected(weights, "model.layers.2.self_attn.v_proj.weight", c, "watch.2.attn_norm", "watch.2.v", N);
-        is_projected(weights, "model.layers.0.block_sparse_moe.gate.weight", c, "watch.0.ffn_norm", "watch.0.router", N);
+        is_projected(weights, "model.layers.0.block_sparse_moe.gate.weight", c, "watch.0.ffn_norm", "watch.0.router",
+                     N);
         rg_checkpoint_close(c);
     }
     rg_checkpoint_close(weights);
@@ -429,7 +481,8 @@ static void activations_are_means(void **state)
     const json_t *list = json_object_get(j, "ids");
     size_t n = json_array_size(list), at = 0;
     for (size_t i = 0; i < n; i++)
-        at += (size_t)snprintf(ids + at, sizeof ids - at, "%s%lld", i ? "," : "", json_integer_value(json_array_get(list, i)));
+        at += (size_t)snprintf(ids + at, sizeof ids - at, "%s%lld", i ? "," : "",
+                               json_integer_value(json_array_get(list, i)));
     json_decref(j);
     snprintf(file, sizeof file, "%s", test_scratch("text"));
     FILE *f = fopen(file, "w");
@@ -483,7 +536,8 @@ static void more_ids_than_rows_are_refused(void **state)
  * buffer that says nothing. */
 static void tensors_left_over_are_told(void **state)
 {
-    const char *path = test_variant("fewer", "llama", "config.json", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2");
+    const char *path =
+        test_variant("fewer", "llama", "config.json", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2");
     char args[1024], weights[600];
 
     (void)state;
@@ -537,14 +591,19 @@ static void all_refuse(const char *dir, const char *about)
 /* The tensors' headers changed: a matrix lying down, also that of a later expert, one that is gone, one of integers. */
 static void tensors_that_do_not_fit_are_refused(void **state)
 {
-    static const struct { const char *golden, *find, *replace, *about; } cases[] = {
+    static const struct {
+        const char *golden, *find, *replace, *about;
+    } cases[] = {
         { "llama", "0.self_attn.k_proj.weight\":{\"dtype\":\"F32\",\"shape\":[32,64]",
-          "0.self_attn.k_proj.weight\":{\"dtype\":\"F32\",\"shape\":[64,32]", "is [64, 32] where the config says [32, 64]" },
+          "0.self_attn.k_proj.weight\":{\"dtype\":\"F32\",\"shape\":[64,32]",
+          "is [64, 32] where the config says [32, 64]" },
         { "deepseek-v2", "experts.1.down_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[64,32]",
-          "experts.1.down_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[32,64]", "is [32, 64] where the config says [64, 32]" },
-        { "deepseek-v2", "experts.1.down_proj.weight", "experts.1.down_proj.weighs", "experts.1.down_proj' is missing" },
-        { "deepseek-v2", "experts.1.down_proj.weight\":{\"dtype\":\"BF16\"", "experts.1.down_proj.weight\":{\"dtype\":\"I16\" ",
-          "which is no type of weights" },
+          "experts.1.down_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[32,64]",
+          "is [32, 64] where the config says [64, 32]" },
+        { "deepseek-v2", "experts.1.down_proj.weight", "experts.1.down_proj.weighs",
+          "experts.1.down_proj' is missing" },
+        { "deepseek-v2", "experts.1.down_proj.weight\":{\"dtype\":\"BF16\"",
+          "experts.1.down_proj.weight\":{\"dtype\":\"I16\" ", "which is no type of weights" },
     };
     char from[600], to[600];
 
@@ -581,11 +640,19 @@ static void bad_indexes_are_refused(void **state)
 /* What could not be written is a failure, whatever the command, and the reason is told. */
 static void a_full_output_is_a_failure(void **state)
 {
-    static const char *const commands[] = { "run tales-1m -p Once -n 4", "chat tales-1m <" HELLO, "tokenize tales-1m -p Once",
-                                            "tokenize tales-1m --ids 5", "inspect tales-1m", "embed tales-1m -p Once",
+    static const char *const commands[] = { "run tales-1m -p Once -n 4",
+                                            "chat tales-1m <" HELLO,
+                                            "tokenize tales-1m -p Once",
+                                            "tokenize tales-1m --ids 5",
+                                            "inspect tales-1m",
+                                            "embed tales-1m -p Once",
                                             "eval tales-1m --perplexity " RG_SOURCE_DIR "/README.md --ctx 64",
-                                            "bench tales-1m --prefill 8 --decode 0 --reps 1", "plan tales-1m", "--help",
-                                            "--version", "run --help", "render tales-1m <" HELLO };
+                                            "bench tales-1m --prefill 8 --decode 0 --reps 1",
+                                            "plan tales-1m",
+                                            "--help",
+                                            "--version",
+                                            "run --help",
+                                            "render tales-1m <" HELLO };
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(commands); i++)
@@ -620,11 +687,17 @@ int main(int argc, char **argv)
         cmocka_unit_test(runs),
         cmocka_unit_test(runs_alike),
         cmocka_unit_test(looks_inside),
-        cmocka_unit_test(bench_record), cmocka_unit_test(bench_goes_through_windows), cmocka_unit_test(logits_hash),
-        cmocka_unit_test(perplexity),   cmocka_unit_test(intermediates_are_dumped), cmocka_unit_test(activations_are_means),
+        cmocka_unit_test(bench_record),
+        cmocka_unit_test(bench_picture),
+        cmocka_unit_test(bench_goes_through_windows),
+        cmocka_unit_test(logits_hash),
+        cmocka_unit_test(perplexity),
+        cmocka_unit_test(intermediates_are_dumped),
+        cmocka_unit_test(activations_are_means),
         cmocka_unit_test(more_ids_than_rows_are_refused),
         cmocka_unit_test(tensors_left_over_are_told),
-        cmocka_unit_test(tensors_that_do_not_fit_are_refused), cmocka_unit_test(bad_indexes_are_refused),
+        cmocka_unit_test(tensors_that_do_not_fit_are_refused),
+        cmocka_unit_test(bad_indexes_are_refused),
     };
 
     test_init(argc, argv);

@@ -102,6 +102,41 @@ static void others_options(void **state)
     command_refuses("bench -s 4", 2, "--seed in ridge");
 }
 
+static int lines_of(const char *text)
+{
+    int n = 0;
+
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+/* Standard error has one line of figures; with --verbose also what drafts and searches brought; none with --quiet. */
+static void one_line_of_figures(void **state)
+{
+    static const struct {
+        const char *args, *detail;
+    } cases[] = { { "run tales-1m -p 'A dog' -n 24 --temperature 0 --draft ngram --ignore-eos", "by ngram" },
+                  { "run tales-1m -p 'A dog' -n 6 --search mcts --simulations 4 --seed 1 --draft none",
+                    "4 simulations" } };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        char args[300];
+        assert_int_equal(command_run(cases[i].args), 0);
+        assert_int_equal(lines_of(command_err), 1);
+        assert_non_null(strstr(command_err, " output tokens, first after "));
+        snprintf(args, sizeof args, "%s --verbose", cases[i].args);
+        assert_int_equal(command_run(args), 0);
+        assert_true(lines_of(command_err) > 1);
+        assert_non_null(strstr(command_err, " output tokens, first after "));
+        assert_non_null(strstr(command_err, cases[i].detail));
+        snprintf(args, sizeof args, "%s --verbose --quiet", cases[i].args);
+        assert_int_equal(command_run(args), 0);
+        assert_int_equal(lines_of(command_err), 0);
+    }
+}
+
 /* Nothing but the answer is on standard output. */
 static void prompts_from_pipes(void **state)
 {
@@ -112,7 +147,8 @@ static void prompts_from_pipes(void **state)
     snprintf(piped, sizeof piped, "%s", command_out);
     assert_null(strstr(piped, "A dog"));
     assert_int_equal(command_run("version >/dev/null; printf 'A dog' | " RG_BUILD_DIR "/ridge run tales-1m -n 8 "
-                                 "--temperature 0"), 0);
+                                 "--temperature 0"),
+                     0);
     assert_string_equal(command_out, piped);
     assert_non_null(strstr(command_err, "prompt + 8 output tokens"));
     snprintf(file, sizeof file, "%s", test_scratch("prompt.txt"));
@@ -123,15 +159,17 @@ static void prompts_from_pipes(void **state)
     assert_string_equal(command_out, piped);
     /* What is said goes before what is piped; an empty pipe is no prompt. */
     assert_int_equal(command_run("version >/dev/null; echo Other | " RG_BUILD_DIR "/ridge run tales-1m 'A dog' -n 8 "
-                                 "--temperature 0 --quiet"), 0);
+                                 "--temperature 0 --quiet"),
+                     0);
     assert_string_equal(command_out, piped);
     assert_int_equal(command_run("version >/dev/null; printf '' | " RG_BUILD_DIR "/ridge run tales-1m -n 4 --json"), 0);
 }
 
 static void names_in_any_case(void **state)
 {
-    static const char *const types[][2] = { { "Q4_K_M", "q4_k_m" }, { "q8_0", "q8_0" }, { "Q5_0", "q5_0" },
-                                            { "BF16", "bf16" } };
+    static const char *const types[][2] = {
+        { "Q4_K_M", "q4_k_m" }, { "q8_0", "q8_0" }, { "Q5_0", "q5_0" }, { "BF16", "bf16" }
+    };
     char args[700];
 
     (void)state;
@@ -254,10 +292,12 @@ static void wrong_settings_name_their_line(void **state)
     assert_int_equal(run_with("RIDGE_TEMPERATURE=hot", "run tales-1m A -n 1"), 2);
     assert_non_null(strstr(command_err, "ridge: RIDGE_TEMPERATURE: --temperature takes a number"));
     /* What only others take is no error. */
-    snprintf(args, sizeof args, "run tales-1m A -n 1 --config %s", config_of("port = 9\nctx-size = 128\n[bench]\nreps = 2\n"));
+    snprintf(args, sizeof args, "run tales-1m A -n 1 --config %s",
+             config_of("port = 9\nctx-size = 128\n[bench]\nreps = 2\n"));
     assert_int_equal(command_run(args), 0);
     assert_int_equal(run_with("RIDGE_PORT=nine", "run tales-1m A -n 1"), 0);
-    snprintf(args, sizeof args, "study kbit --config %s", config_of("[study recall]\nlengths = 9\n[study kv]\ntypes = f32\n"));
+    snprintf(args, sizeof args, "study kbit --config %s",
+             config_of("[study recall]\nlengths = 9\n[study kv]\ntypes = f32\n"));
     assert_int_equal(command_run(args), 2);
 }
 
@@ -267,8 +307,10 @@ static void completes(const char *words, const char *want)
 {
     char args[1024];
 
-    snprintf(args, sizeof args, "completion bash >/dev/null; bash -c 'source <(%s/ridge completion bash); COMP_WORDS=(%s); "
-             "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _ridge; echo \"${COMPREPLY[@]}\"'", RG_BUILD_DIR, words);
+    snprintf(args, sizeof args,
+             "completion bash >/dev/null; bash -c 'source <(%s/ridge completion bash); COMP_WORDS=(%s); "
+             "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _ridge; echo \"${COMPREPLY[@]}\"'",
+             RG_BUILD_DIR, words);
     assert_int_equal(command_run(args), 0);
     command_out[strcspn(command_out, "\n")] = 0;
     assert_string_equal(command_out, want);
@@ -305,6 +347,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(help_and_version),
         cmocka_unit_test(nearly_right_words),
         cmocka_unit_test(others_options),
+        cmocka_unit_test(one_line_of_figures),
         cmocka_unit_test(prompts_from_pipes),
         cmocka_unit_test(names_in_any_case),
         cmocka_unit_test(settings_have_an_order),
