@@ -103,9 +103,30 @@ static bool find_kind(rg_drafts *d, const char *draft, bool *found, rg_error *er
     return true;
 }
 
+/* True if a model fills in blocks of its own, behind ids that it keeps exactly. */
+static bool fills_blocks(const rg_config *c)
+{
+    return c->diffusion.mask_id >= 0 && c->sees > RG_CAUSAL && !c->diffusion.shifted;
+}
+
+/* A model at a path that is of this kind drafts by its blocks. */
+static void choose_blocks(rg_drafts *d, rg_error *err)
+{
+    rg_checkpoint *ckpt = rg_checkpoint_open(d->path, RG_CKPT_DEFAULT, err);
+    rg_config *c = rg_alloc(sizeof *c);
+
+    if (ckpt && c && rg_config_read(c, ckpt, err) && fills_blocks(c)) {
+        d->kind = rg_draft_kind_find("blocks");
+        d->block = c->sees;
+    }
+    rg_free(c);
+    rg_checkpoint_close(ckpt);
+}
+
 static bool choose(rg_drafts *d, const char *draft, const rg_checkpoint *target, rg_error *err)
 {
     bool found;
+    rg_error unread; /* why a model cannot be read is said when it is loaded */
 
     if (!draft || !strcmp(draft, "none"))
         return true;
@@ -123,6 +144,7 @@ static bool choose(rg_drafts *d, const char *draft, const rg_checkpoint *target,
     if (!d->is_auto)
         memcpy(d->path, draft, strlen(draft) + 1);
     d->kind = rg_draft_kind_find("model");
+    choose_blocks(d, &unread);
     return true;
 }
 
@@ -143,7 +165,10 @@ bool rg_drafts_choose(rg_drafts *d, const rg_options *o, const rg_checkpoint *ta
         memcpy(d->path, path, strlen(path) + 1);
     }
     if (d->kind)
-        d->max_draft = o->max_draft ? o->max_draft : d->is_auto ? AUTO_DRAFT : d->kind->max_draft;
+        d->max_draft = o->max_draft ? o->max_draft
+                       : d->is_auto ? AUTO_DRAFT
+                       : d->block   ? (d->block < RG_MAX_DRAFT ? d->block : RG_MAX_DRAFT)
+                                    : d->kind->max_draft;
     return true;
 }
 
@@ -170,14 +195,19 @@ static bool check_vocabulary(const rg_drafts *d, const rg_tokenizer *own, const 
     return true;
 }
 
-/* A drafter's model gives one id after the other. */
+/* A drafter's model gives one id after the other, or fills in blocks. */
 static bool check_draws(const rg_drafts *d, rg_error *err)
 {
     const rg_config *c = &d->model->config;
 
-    if (c->diffusion.mask_id >= 0)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: a diffusion model (%s) cannot draft: it fills in masks, and has no "
-                       "next id; name a model that writes one id after the other", d->path, rg_config_name(c));
+    if (d->block)
+        return d->verify == RG_VERIFY_COUPLED ||
+               rg_fail(err, RG_E_UNSUPPORTED, "%s: the blocks of a diffusion model (%s) are checked exactly: use "
+                       "verify coupled", d->path, rg_config_name(c));
+    if (rg_diffusion_fills(&c->diffusion))
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: this diffusion model (%s) cannot draft: it has no next id, and no "
+                       "blocks behind ids that stay; name one that fills in blocks of its own (SDAR), or a model that "
+                       "writes one id after the other", d->path, rg_config_name(c));
     if (c->arch->is_encoder || c->sees != RG_CAUSAL)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: a model whose rows see rows after them (%s) cannot draft: it has no "
                        "next id; name a model that writes one id after the other", d->path, rg_config_name(c));
@@ -250,6 +280,7 @@ static bool give_up(rg_drafts *d, rg_error *err)
     }
     rg_drafts_close(d);
     d->self = NULL;
+    d->block = 0;
     d->kind = rg_draft_kind_find("suffix");
     d->path[0] = 0;
     return true;
@@ -289,7 +320,7 @@ bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_drafts_target *t
     if (d->kind && d->kind->has_branches && chains)
         return rg_fail(err, RG_E_UNSUPPORTED, "draft %s needs drafts with branches, and the recurrent state of this "
                        "model (%s) takes chains only", d->kind->name, rg_config_name(c));
-    if (d->is_auto && (!rg_config_generates(c) || c->diffusion.mask_id >= 0 ||
+    if (d->is_auto && (!rg_config_generates(c) || rg_diffusion_fills(&c->diffusion) ||
                        (chains && !rg_drafts_rows_kept(d)))) {
         d->kind = NULL; /* nothing to draft for, or no room for drafts */
         d->max_draft = 0;
@@ -332,12 +363,13 @@ bool rg_drafts_tap(rg_drafts *d, rg_runner_options *target, rg_error *err)
 /* The sizes of steps of the drafter's model. */
 static void size_runner(const rg_drafts *d, rg_runner_options *r)
 {
-    const int n = r->max_seqs, context = d->model->config.max_seq_len, draft_rows = n * d->max_draft;
+    const int n = r->max_seqs, context = d->model->config.max_seq_len;
+    const int draft_rows = n * (d->block ? d->block : d->max_draft);
 
     r->wrap = NULL;
     r->max_seq_len = r->max_seq_len < context ? r->max_seq_len : context;
-    r->max_seq_len += d->tap ? RG_MAX_DRAFT : d->max_draft; /* rows of all levels of a tree */
-    r->max_logits = n;
+    r->max_seq_len += d->tap ? RG_MAX_DRAFT : d->block ? d->block : d->max_draft; /* rows of all levels of a tree */
+    r->max_logits = d->block ? draft_rows : n;
     if (!d->tap) {
         r->max_seq_len = r->max_seq_len < context ? r->max_seq_len : context;
         r->max_rows = draft_rows < CATCH_UP_ROWS ? CATCH_UP_ROWS : draft_rows;

@@ -21,6 +21,7 @@ typedef struct rg_drafts {
     char path[1024];           /* of its model, or what stood behind the kind; "": nothing */
     const rg_self_method *self; /* its model is the engine's own, less what this leaves out; NULL: it is not */
     int self_n;
+    int block;                 /* of its model, which fills in blocks (engine/draft/blocks.c); 0: it does not */
     rg_model *model;
     rg_runner *runner;
     rg_tap *tap;               /* of the features that it reads; NULL: it reads none */

@@ -263,7 +263,7 @@ static int logit_rows(const rg_engine *e, int max_seqs, int max_rows)
     int n = max_seqs + SCORE_ROWS + draft_rows(e, max_seqs);
     int most = FILL_LOGIT_BYTES / (int)sizeof(float) / c->vocab_size;
 
-    if (c->diffusion.mask_id < 0)
+    if (!rg_diffusion_fills(&c->diffusion))
         return n;
     most = most < max_rows ? most : max_rows;
     return most > n ? most : n;
@@ -272,7 +272,7 @@ static int logit_rows(const rg_engine *e, int max_seqs, int max_rows)
 /* Its rows see rows after them, so that it has no next id, and masks are nothing to it. */
 static bool is_encoder(const rg_engine *e)
 {
-    return e->model->config.sees != RG_CAUSAL && e->model->config.diffusion.mask_id < 0;
+    return e->model->config.sees != RG_CAUSAL && !rg_diffusion_fills(&e->model->config.diffusion);
 }
 
 /* Drafts continue a text, which neither diffusion models nor encoders do, nor models without a head. */
@@ -280,7 +280,8 @@ static bool check_draft(const rg_engine *e, rg_error *err)
 {
     const rg_config *c = &e->model->config;
 
-    if (!e->drafts.kind || (c->sees == RG_CAUSAL && rg_config_generates(c)))
+    if (!e->drafts.kind ||
+        (c->sees == RG_CAUSAL && rg_config_generates(c) && !rg_diffusion_fills(&c->diffusion)))
         return true;
     if (!rg_config_generates(c))
         return rg_fail(err, RG_E_UNSUPPORTED, "%s generates no answers, and takes no drafts",
@@ -482,7 +483,7 @@ rg_info rg_engine_info(const rg_engine *e)
                       .position_bytes = rg_state_bytes_per_position(&e->model->state),
                       .sequence_bytes = rg_state_bytes_per_sequence(&e->model->state),
                       .has_tokenizer = e->tokenizer,
-                      .is_diffusion = c->diffusion.mask_id >= 0, .is_encoder = is_encoder(e),
+                      .is_diffusion = rg_diffusion_fills(&c->diffusion), .is_encoder = is_encoder(e),
                       .generates = rg_config_generates(c),
                       .max_whole_rows = e->runner->max_rows, .n_labels = c->n_labels, .dim = c->dim,
                       .given_dim = given_dim(e),
@@ -843,7 +844,7 @@ static rg_request *submit(rg_engine *e, const rg_params *params, int32_t adapter
                            .headless = !rg_config_has_logits(c),
                            .embedding = &c->embedding, .dense = &e->model->dense,
                            .n_labels = c->n_labels, .score_pooling = c->score_pooling,
-                           .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,
+                           .diffusion = rg_diffusion_fills(&c->diffusion) ? &c->diffusion : NULL,
                            .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits,
                            .adapter = adapter, .forks = forks };
     m.adapter_identity = rg_prefix_files_adapter(&e->prefix_files, m.adapter);

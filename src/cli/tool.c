@@ -13,7 +13,7 @@
 /* True if it is opened for evaluations of a diffusion model. */
 static bool fills(const tool *t, const tool_options *o)
 {
-    return o->filled_rows && t->model->config.diffusion.mask_id >= 0;
+    return o->filled_rows && rg_diffusion_fills(&t->model->config.diffusion);
 }
 
 static int most_logits(const tool *t, const tool_options *o)

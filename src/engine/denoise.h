@@ -2,11 +2,14 @@
  * it commits.
  *
  * An answer begins as masks.  Each evaluation gives every mask that it looks at a candidate id and a confidence; some
- * candidates are committed and never change again.  Three published loops are one here:
+ * candidates are committed and never change again.  Four published loops are one here:
  *     LLaDA (Nie et al. 2025): the answer is cut into blocks; a block's masks are shared out evenly over its steps;
  *     Dream (2025): one block; of m masks floor(m (1 - t' / t)) are committed as t falls from 1 to 0.001;
  *     SDAR (2025), BD3-LM (Arriola et al. 2025): blocks of the model itself, counted from the first position, whose
- *         finished ones are computed once more and then kept.
+ *         finished ones are computed once more and then kept;
+ *     DiffusionGemma (2026): canvases of the model, counted from the prompt's end, that begin as noise.  An evaluation
+ *         draws every id anew, keeps the surest of them and makes noise of the others; what is kept at last are the
+ *         likeliest ids of the last evaluation.
  * Thresholds and the two approximate caches are Fast-dLLM's (Wu et al. 2025).  Pure arithmetic: no clock, no model, no
  * request.  Ties go to the lowest position and the lowest id. */
 #ifndef RG_ENGINE_DENOISE_H
@@ -18,9 +21,13 @@
 /* A mask's candidate. */
 typedef struct rg_candidate {
     int32_t id; /* -1: this evaluation gave none */
-    float confidence;
+    float confidence; /* of a canvas: less the entropy of what it is drawn from */
     float logprob; /* of the id when its candidate was drawn last; NAN: not asked for */
+    int32_t best, before; /* of a canvas: the likeliest id, and that of the evaluation before; -1: there was none */
 } rg_candidate;
+
+/* Gives the noise that a position of a canvas has after n evaluations of the answer: any id of the vocabulary. */
+typedef int32_t rg_denoise_noise(void *arg, int32_t n_evaluations, int32_t position);
 
 /* One evaluation: rows [first, end) of the sequence are computed; candidates are wanted of the masks in [from, upto).
  * keeps: its rows are final, and may be committed to the sequence's state; then no candidates are wanted. */
@@ -42,10 +49,17 @@ typedef struct rg_denoise {
     int32_t *ids;             /* [n], borrowed: the prompt, then masks and committed ids */
     rg_candidate *candidates; /* [n], borrowed */
     int32_t n_evaluations;
+    /* Of a canvas: where noise comes from; evaluations in a row that changed no likeliest id; whether it is done. */
+    rg_denoise_noise *noise;
+    void *noise_arg;
+    int32_t n_same;
+    bool done;
 } rg_denoise;
 
+/* Positions of a block, where blocks are the model's own; 0: they are not. */
+int32_t rg_denoise_own_block(const rg_diffusion *model, int32_t sees);
 /* Positions of prompt and answer of at least n_tokens: the model's blocks are filled in whole. */
-int32_t rg_denoise_length(int32_t n_prompt, int32_t n_tokens, int32_t sees);
+int32_t rg_denoise_length(int32_t n_prompt, int32_t n_tokens, const rg_diffusion *model, int32_t sees);
 /* Fill in what was left out: steps and threshold as the checkpoint's generation_config names them, or else Fast-dLLM's
  * threshold, by which an evaluation finishes several ids where the model is sure. */
 void rg_denoise_settle(rg_diffusion_params *p, const rg_diffusion *model, int32_t sees);
@@ -61,6 +75,8 @@ typedef struct rg_denoise_start {
     bool in_order;
     int32_t *ids;
     rg_candidate *candidates;
+    rg_denoise_noise *noise; /* of a model with canvases */
+    void *noise_arg;
 } rg_denoise_start;
 void rg_denoise_init(rg_denoise *d, const rg_denoise_start *s);
 /* False: the answer is complete.  Candidates are reset. */
@@ -72,6 +88,13 @@ static inline int32_t rg_denoise_row(const rg_denoise *d, int32_t position)
 {
     return d->model.shifted && position > 0 ? position - 1 : position;
 }
+/* True if an evaluation wants the candidate of a position: it is a mask, or one of a canvas. */
+static inline bool rg_denoise_wants(const rg_denoise *d, int32_t position)
+{
+    return d->model.canvas.length || d->ids[position] == d->model.mask_id;
+}
+/* Of a canvas: what logits of the next evaluation are divided by. */
+float rg_denoise_temperature(const rg_denoise *d);
 /* The first mask of an evaluation's block; e->upto: there is none. */
 int32_t rg_denoise_first_mask(const rg_denoise *d, const rg_evaluation *e);
 /* Of ids in order: false once n candidates from the left, the last of them of this confidence, are all that the
@@ -84,6 +107,8 @@ int32_t rg_denoise_commit(rg_denoise *d, const rg_evaluation *e);
 /* The confidence in an id, from finite logits [n]: its probability; the sum of p ln(p + 1e-10); or the largest
  * probability less the second. */
 float rg_confidence(const float *logits, int32_t n, int32_t id, rg_remasking remasking);
+/* The entropy of softmax(logits), in nats, of finite logits [n]. */
+float rg_entropy(const float *logits, int32_t n);
 /* Classifier-free guidance (Nie et al. 2025): logits = without + (scale + 1) (logits - without). */
 void rg_guide(float *logits, const float *without, int32_t n, float scale);
 

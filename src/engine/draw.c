@@ -386,6 +386,23 @@ static void forbid_early_end(const rg_request *r, int32_t n_before, float *logit
         logits[r->params.stop_ids[k]] = -INFINITY;
 }
 
+static int32_t likeliest(const float *logits, int32_t n)
+{
+    int32_t best = 0;
+
+    for (int32_t i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+/* Divide logits by the temperature of a canvas.  Returns less the entropy of their softmax. */
+static float soften(float *logits, int32_t n, float temperature)
+{
+    for (int32_t i = 0; i < n; i++)
+        logits[i] /= temperature;
+    return -rg_entropy(logits, n);
+}
+
 /* The candidate at a position.  With a grammar, which stands before it, the confidence is that among the ids that it
  * allows. */
 static void draw_at(rg_sample_scratch *s, thread_scratch *own, const rg_draw_mask *m, int32_t position,
@@ -401,25 +418,30 @@ static void draw_at(rg_sample_scratch *s, thread_scratch *own, const rg_draw_mas
     rg_sample_place place = {
         .history = { .prompt = r->params.prompt, .n_prompt = r->params.n_prompt },
         .banned = &f->d.model.mask_id,
-        .n_banned = 1,
+        .n_banned = f->d.model.mask_id >= 0,
         .key = { .seed = sampling->seed, .sample = m->sample, .draw = f->d.n_evaluations, .position = position },
     };
-    rg_candidate c = { .logprob = NAN };
+    rg_candidate c = { .logprob = NAN, .before = f->d.candidates[position].before };
+    int32_t kept; /* the id that the answer has if this evaluation is the last */
 
     memcpy(own->raw, logits, (size_t)n * sizeof *logits);
+    if (f->d.model.canvas.length)
+        c.confidence = soften(logits, n, rg_denoise_temperature(&f->d));
     forbid_early_end(r, n_before, logits);
     if (g)
         rg_grammar_mask(g, logits, n, r->texts.eos_ids, n_eos, may_end);
     rg_sample_rules(own->sampler, logits, sampling, &place);
     c.id = rg_sample_draw(own->sampler, logits, sampling, &place.key);
+    kept = f->d.model.canvas.length ? c.best = likeliest(logits, n) : c.id;
     if (k >= 0 && !sampling->logprobs_drawn)
-        c.logprob = rg_logprobs(own->sampler, own->raw, c.id, k, tops);
+        c.logprob = rg_logprobs(own->sampler, own->raw, kept, k, tops);
     if (g)
         rg_grammar_mask(g, own->raw, n, r->texts.eos_ids, n_eos, may_end);
-    c.confidence = rg_confidence(own->raw, n, c.id, f->d.p.remasking);
+    if (!f->d.model.canvas.length)
+        c.confidence = rg_confidence(own->raw, n, c.id, f->d.p.remasking);
     if (k >= 0 && sampling->logprobs_drawn) {
         keep_ruled(own, logits, n, sampling, &place.key);
-        c.logprob = rg_logprobs(own->sampler, own->raw, c.id, k, tops);
+        c.logprob = rg_logprobs(own->sampler, own->raw, kept, k, tops);
     }
     f->d.candidates[position] = c;
 }

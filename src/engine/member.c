@@ -16,6 +16,8 @@ bool rg_member_init(rg_member *m, rg_runner *runner, const rg_member_options *o,
                             o->trees && !rg_states_keep_chains(m->states), err))
         return false;
     m->rows.sees = runner->sees;
+    if (runner->diffusion.canvas.length)
+        return rg_step_batch_refine(&m->rows, runner->diffusion.canvas.length, runner->dim, err);
     return true;
 }
 

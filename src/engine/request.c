@@ -33,13 +33,17 @@ static const rg_spelling silence; /* no id shows anything */
 /* The blocks that answers are filled in by, where they are the model's own; else 1. */
 static int32_t block_of(const rg_request_model *m)
 {
-    return m->sees > 1 ? m->sees : 1;
+    const int32_t canvas = m->diffusion ? m->diffusion->canvas.length : 0;
+
+    return canvas ? canvas : m->sees > 1 ? m->sees : 1;
 }
 
-/* Positions that prompt and answer may have: whole blocks. */
-static int32_t context_of(const rg_request_model *m)
+/* Positions that a prompt and its answer may have: whole blocks, or whole canvases behind the prompt. */
+static int32_t context_of(const rg_request_model *m, int32_t n_prompt)
 {
-    return m->max_seq_len - m->max_seq_len % block_of(m);
+    const bool canvas = m->diffusion && m->diffusion->canvas.length && n_prompt < m->max_seq_len;
+
+    return m->max_seq_len - (m->max_seq_len - (canvas ? n_prompt : 0)) % block_of(m);
 }
 
 /* The i-th run of given rows, which may begin at position `from`. */
@@ -104,9 +108,9 @@ static bool check_prompt(const rg_params *p, const rg_request_model *m, const rg
                        (int)m->max_seq_len);
     if (block_of(m) > 1)
         snprintf(blocks, sizeof blocks, " (in whole blocks of %d)", (int)block_of(m));
-    if (!work->ends_with_prompt && p->max_tokens && p->n_prompt >= context_of(m))
+    if (!work->ends_with_prompt && p->max_tokens && p->n_prompt >= context_of(m, p->n_prompt))
         return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d%s must hold one more",
-                       (int)p->n_prompt, (int)context_of(m), blocks);
+                       (int)p->n_prompt, (int)context_of(m, p->n_prompt), blocks);
     if (!check_positions(p, m, err))
         return false;
     if (p->tenant_weight != 0 && !(p->tenant_weight >= RG_TENANT_WEIGHT_LEAST &&
@@ -419,7 +423,7 @@ rg_applicant rg_request_applicant(const rg_request *r)
 
 int32_t rg_request_tokens_left(const rg_params *p, const rg_request_model *m)
 {
-    int32_t room = context_of(m) - p->n_prompt;
+    int32_t room = context_of(m, p->n_prompt) - p->n_prompt;
 
     return p->max_tokens < room ? p->max_tokens : room;
 }

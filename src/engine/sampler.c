@@ -161,6 +161,14 @@ float rg_sample_noise(const rg_sample_key *key, int32_t id)
     return gumbel(bits[id % 4]);
 }
 
+int32_t rg_sample_any(const rg_sample_key *key, int32_t n)
+{
+    uint32_t bits[4];
+
+    noise_bits(key, UINT32_MAX, bits); /* no id is so high */
+    return (int32_t)(((uint64_t)bits[0] * (uint64_t)n) >> 32);
+}
+
 double rg_sample_uniform(const rg_sample_key *key)
 {
     uint32_t bits[4];

@@ -57,6 +57,7 @@ int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p,
 /* The distribution that is drawn from, out [vocab_size]; greedy: all of it on the best id. */
 void rg_sample_distribution(const rg_sampler *s, const float *logits, const rg_sampling *p, double *out);
 /* A number in (0, 1), for a draw of its own; pure, as the next. */
+int32_t rg_sample_any(const rg_sample_key *key, int32_t n); /* any of n ids, apart from the noise of draws */
 double rg_sample_uniform(const rg_sample_key *key);
 /* The k ids of ruled logits that are most likely drawn, best first, ties to the lowest id; their number: fewer if fewer
  * are left.  By the noise of a draw (greedy: there is none), or, where key is NULL, of whatever noise. */

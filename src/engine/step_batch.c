@@ -36,6 +36,19 @@ bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, in
     return rg_fail_memory(err, n * sizeof *l->spans + rows * sizeof *l->pos + logits * RG_MAX_DRAFT * sizeof *l->lists);
 }
 
+bool rg_step_batch_refine(rg_step_batch *l, int32_t canvas, int32_t dim, rg_error *err)
+{
+    size_t n;
+
+    if (!rg_mul((size_t)l->max_rows, (size_t)dim, &n))
+        return rg_fail_memory(err, SIZE_MAX);
+    l->canvas = canvas;
+    l->soft_dim = dim;
+    l->temperatures = rg_array((size_t)l->max_logits, sizeof *l->temperatures);
+    l->soft = rg_array(n, sizeof *l->soft);
+    return (l->temperatures && l->soft) || rg_fail_memory(err, n * sizeof *l->soft);
+}
+
 void rg_step_batch_fini(rg_step_batch *l)
 {
     rg_free(l->spans);
@@ -55,11 +68,13 @@ void rg_step_batch_fini(rg_step_batch *l)
     rg_free(l->given);
     rg_free(l->ancestors);
     rg_free(l->lists);
+    rg_free(l->temperatures);
+    rg_free(l->soft);
 }
 
 void rg_step_batch_begin(rg_step_batch *l)
 {
-    l->n_lists = 0;
+    l->n_lists = l->n_soft = 0;
     l->batch = (rg_batch){ .spans = l->spans,
                            .token = l->token,
                            .index = l->index,
@@ -69,6 +84,18 @@ void rg_step_batch_begin(rg_step_batch *l)
                            .logit_rows = l->logit_rows,
                            .hidden = l->hidden,
                            .scores = l->scores };
+}
+
+/* Features of a step's first rows up to n, which are 0 where nothing is read. */
+static void extend_soft(rg_step_batch *l, int32_t n)
+{
+    const size_t dim = (size_t)l->soft_dim;
+
+    memset(l->soft + (size_t)l->n_soft * dim, 0, (size_t)(n - l->n_soft) * dim * sizeof *l->soft);
+    l->n_soft = n;
+    l->batch.features = l->soft;
+    l->batch.feature_cols = l->soft_dim;
+    l->batch.temperatures = l->temperatures;
 }
 
 /* A row at a place in the sequence, whose K/V goes to a slot. */
@@ -86,6 +113,8 @@ static int32_t add_row(rg_step_batch *l, int32_t token, int32_t at, int32_t slot
         l->pos[row][d] = at;
     if (l->ancestors)
         l->ancestors[row] = NULL;
+    if (l->batch.features)
+        extend_soft(l, row + 1);
     return row;
 }
 
@@ -155,12 +184,43 @@ static void want_logits(rg_step_batch *l, int32_t row, int32_t node)
     RG_ASSERT(n < l->max_logits);
     l->wanted[n] = (rg_wanted){ l->batch.n_spans - 1, node };
     l->logit_rows[n] = row;
+    if (l->canvas)
+        l->temperatures[n] = 1;
+}
+
+/* An evaluation of a canvas.  Its rows stand in the text at the place behind it, so that all of them see the same of
+ * it, and are of token type 1. */
+static void add_canvas(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q)
+{
+    const int32_t n = f->e.end - f->e.first, first_row = l->batch.n_rows;
+    const float t = rg_denoise_temperature(&f->d);
+
+    begin_span(l, s, q, n, n);
+    l->spans[l->batch.n_spans - 1].second = f->e.first;
+    for (int32_t k = f->e.first; k < f->e.end; k++) {
+        const int32_t row = add_row(l, f->d.ids[k], f->e.first, k);
+
+        l->kv_end[row] = f->e.end;
+        for (int d = 0; d < 4; d++)
+            l->pos[row][d] = k;
+        want_logits(l, row, k);
+        l->temperatures[l->batch.n_logits - 1] = t;
+    }
+    l->batch.slot = l->slot;
+    extend_soft(l, l->batch.n_rows);
+    if (f->d.step)
+        memcpy(l->soft + (size_t)first_row * (size_t)l->soft_dim, f->soft,
+               (size_t)n * (size_t)l->soft_dim * sizeof *f->soft);
 }
 
 void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q, bool without)
 {
     int32_t n = f->e.end - f->e.first, first_row = l->batch.n_rows;
 
+    if (l->canvas) {
+        add_canvas(l, s, f, q);
+        return;
+    }
     begin_span(l, s, q, n, rg_fill_is_scratch(f) || f->e.keeps ? 0 : n);
     for (int32_t k = f->e.first; k < f->e.end; k++)
         l->kv_end[add_row(l, rg_fill_id(f, k, without), k, k)] = rg_kv_end(l->sees, k, f->d.n);

@@ -36,11 +36,17 @@ typedef struct rg_step_batch {
     const int32_t **ancestors; /* [max_rows], or NULL: no draft is a tree; */
     int32_t *lists;            /*   the lists themselves, [max_logits][RG_MAX_DRAFT] */
     int32_t n_lists;
+    int32_t canvas;      /* positions of a canvas; 0: the model has none, and then there is none of these: */
+    float *temperatures; /* [max_logits] */
+    float *soft;         /* [max_rows][soft_dim] features, of the first n_soft rows so far */
+    int32_t soft_dim, n_soft;
 } rg_step_batch;
 
 /* trees: drafts may have branches. */
 bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, int32_t max_logits, bool trees,
                         rg_error *err);
+/* The model refines canvases of so many positions, and reads of its evaluations rows of dim numbers. */
+bool rg_step_batch_refine(rg_step_batch *l, int32_t canvas, int32_t dim, rg_error *err);
 void rg_step_batch_fini(rg_step_batch *l);
 
 void rg_step_batch_begin(rg_step_batch *l);

@@ -220,6 +220,12 @@ static rg_batch batch_of(const rg_model *model, rg_span *spans, int n_spans)
     return b;
 }
 
+/* True if the rows of a step are those of a canvas: only then there are positions behind them that they see. */
+static bool is_canvas(const rg_model *model, const rg_step_shape *shape)
+{
+    return model->config.diffusion.canvas.length && shape->n_seq;
+}
+
 /* Where the rows of like sequences stand and how far they see, of a model whose rows see rows after them.  The
  * caller frees batch->index; false: no memory. */
 static bool place_rows(const rg_model *model, const rg_step_shape *shape, rg_batch *b)
@@ -230,6 +236,14 @@ static bool place_rows(const rg_model *model, const rg_step_shape *shape, rg_bat
     for (int32_t r = 0; index && r < b->n_rows; r++) {
         index[r] = (int32_t)shape->start + r % shape->n_rows;
         kv_end[r] = rg_kv_end(model->config.sees, index[r], (int32_t)n_seq);
+        if (is_canvas(model, shape)) {
+            index[r] = (int32_t)shape->start;
+            kv_end[r] = (int32_t)n_seq;
+        }
+    }
+    if (is_canvas(model, shape)) { /* nothing is read of these */
+        b->features = b->temperatures = (const float *)(const void *)index;
+        b->feature_cols = model->config.dim;
     }
     b->index = index;
     b->kv_end = kv_end;
@@ -255,7 +269,7 @@ bool rg_cost_shape(const rg_model *model, const rg_machine *m, const rg_step_sha
         spans[i] = (rg_span){ .n_rows = shape->n_rows, .start = (int32_t)shape->start };
     rg_batch batch = batch_of(model, spans, shape->n_seqs);
     batch.n_logits = shape->n_seqs * (shape->n_logits > 0 ? shape->n_logits : 1);
-    bool ok = model->config.sees == RG_CAUSAL || place_rows(model, shape, &batch);
+    bool ok = (model->config.sees == RG_CAUSAL && !is_canvas(model, shape)) || place_rows(model, shape, &batch);
     if (ok)
         cost_batch(model, &batch, &(pricing){ .m = m, .exact = shape->exact, .out = out, .each = each, .arg = arg });
     else

@@ -142,6 +142,9 @@ struct rg_arch {
     void (*embed)(rg_fwd *f, const rg_layer *l, rg_act *x);                    /* row of a table, times embed_scale */
     void (*norm)(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x);    /* by W_FINAL_NORM; y may be x */
     void (*head)(rg_fwd *f, const rg_layer *l, rg_act *logits, const rg_act *h); /* linear, capped */
+    /* What the model reads of its own answers as a feature in a later step, [n_logits, dim], made from its logits.
+     * NULL: it reads nothing of them. */
+    rg_act *(*soften)(rg_fwd *f, const rg_layer *l, const rg_act *logits);
     /* scores [rows, n_labels] of hidden states that were pooled as config.score_pooling says; where n_labels > 0. */
     void (*score)(rg_fwd *f, const rg_layer *l, rg_act *scores, const rg_act *pooled);
     bool is_encoder;                        /* it has no head: no logits are ever wanted */

@@ -229,7 +229,7 @@ bool rg_config_has_logits(const rg_config *c)
 
 bool rg_config_generates(const rg_config *c)
 {
-    return rg_config_has_logits(c) && (c->sees == RG_CAUSAL || c->diffusion.mask_id >= 0);
+    return rg_config_has_logits(c) && (c->sees == RG_CAUSAL || rg_diffusion_fills(&c->diffusion));
 }
 
 /* The name is the first word of those of the layers' weights: of a network that drafts, its target's. */
@@ -514,7 +514,7 @@ static bool check_eps(const rg_config *c, const rg_checkpoint *ckpt, rg_error *e
 /* Rows that see each other, and no masks: an encoder's. */
 static bool rows_embed(const rg_config *c)
 {
-    return c->sees == RG_SEES_ALL && c->diffusion.mask_id < 0;
+    return c->sees == RG_SEES_ALL && !rg_diffusion_fills(&c->diffusion);
 }
 
 bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)

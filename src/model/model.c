@@ -15,13 +15,16 @@
 static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
 {
     const rg_weight *w = m->outer.w[W_EMBED_TOKENS];
-    bool embeds = m->config.sees == RG_SEES_ALL && m->config.diffusion.mask_id < 0; /* nothing is kept */
+    bool embeds = m->config.sees == RG_SEES_ALL && !rg_diffusion_fills(&m->config.diffusion); /* nothing is kept */
 
     m->kv_type = w->type == RG_F32 || embeds ? RG_F32 : RG_BF16;
     if (!name)
         return true;
     if (!rg_kv_type_by_name(name, &m->kv_type))
         return rg_fail(err, RG_E_USAGE, "K/V type '%.20s' is not one of " RG_KV_NAMES, name);
+    if (m->kv_type == RG_Q4_1 && m->config.diffusion.canvas.length)
+        return rg_fail(err, RG_E_UNSUPPORTED, "K/V type q4 is not for a model that refines a canvas, whose rows see "
+                       "blocks of it that are not whole");
     /* A row reads blocks other than its own in 4 bits once they are whole, so no row may see beyond its block. */
     if (m->kv_type == RG_Q4_1 && (m->config.sees == RG_SEES_ALL || RG_BLOCK % m->config.sees))
         return rg_fail(err, RG_E_UNSUPPORTED,
@@ -440,7 +443,7 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
     shard.state_here = rg_share_state_here;
     shard.state_arg = m;
     rg_outputs out = rg_model_text(m, f);
-    rg_act *made[] = { out.logits, out.hidden, out.scores };
+    rg_act *made[] = { out.logits, out.hidden, out.scores, out.soft };
     for (size_t i = 0; i < RG_LEN(made); i++)
         if (made[i])
             rg_shard_to_zero(&shard, f, made[i]);
@@ -477,5 +480,7 @@ rg_outputs rg_model_text(const rg_model *m, rg_fwd *f)
     rg_act *rows = rg_act_rows(f, "head_in", b->n_logits, x->cols);
     rg_gather(f, rows, x);
     out.logits = out.hidden ? logits_of(m, f, rows) : rg_model_logits(m, f, rows);
+    if (b->temperatures && c->arch->soften)
+        out.soft = c->arch->soften(f, &m->outer, out.logits);
     return out;
 }

@@ -149,7 +149,7 @@ typedef struct array {
     size_t bytes;
 } array;
 
-enum { ARRAYS = 9 };
+enum { ARRAYS = 10 };
 
 static void arrays_of(rg_batch *b, array a[ARRAYS])
 {
@@ -161,6 +161,7 @@ static void arrays_of(rg_batch *b, array a[ARRAYS])
         { (const void **)&b->kv_end, rows * four },
         { (const void **)&b->slot, rows * four },
         { (const void **)&b->logit_rows, (size_t)b->n_logits * four },
+        { (const void **)&b->temperatures, (size_t)b->n_logits * sizeof *b->temperatures },
         { (const void **)&b->hidden, (size_t)b->n_hidden * sizeof *b->hidden },
         { (const void **)&b->scores, (size_t)b->n_scores * sizeof *b->scores },
         { (const void **)&b->features, rows * (size_t)b->feature_cols * sizeof *b->features },

@@ -173,6 +173,10 @@ static bool measure_activations(model_runner *r, rg_error *err)
                        .n_logits = rg_config_has_logits(&r->m->config) ? r->o.max_logits : 0,
                        .logit_rows = zeros };
 
+    if (ok && r->m->config.diffusion.canvas.length) { /* nothing is read of these */
+        batch.features = batch.temperatures = (const float *)(const void *)zeros;
+        batch.feature_cols = r->m->config.dim;
+    }
     if (ok) {
         batch.kv_end = zeros + n;
         batch.pos = (const int32_t(*)[4])(const void *)(zeros + 2 * n);

@@ -36,6 +36,7 @@ typedef struct rg_outputs {
     rg_act *logits; /* of the wanted rows, [n_logits, vocab] */
     rg_act *hidden; /* of all rows, after the final norm, [n_rows, dim] */
     rg_act *scores; /* of the wanted runs, [n_scores, n_labels] */
+    rg_act *soft;   /* of the wanted rows, where the batch has temperatures: features of a later step */
 } rg_outputs;
 
 /* Receives the results of a step, in memory of the host.  Called on any of the host's threads, several at once for
@@ -46,6 +47,9 @@ typedef struct rg_sink {
     /* Of the i-th wanted run: the hidden states of its rows, [dim] each, the next one `stride` floats further.  May be
      * NULL if no batch asks for any. */
     void (*hidden)(void *arg, int thread, int i, const float *rows, size_t stride);
+    /* Of the i-th wanted row, if the batch has temperatures: what the model reads of it as a feature in a later step.
+     * May be NULL likewise. */
+    void (*soft)(void *arg, int thread, int i, const float *soft);
     /* Of the i-th wanted run: its scores [n_labels].  May be NULL likewise. */
     void (*scores)(void *arg, int thread, int i, const float *scores);
     void *arg;

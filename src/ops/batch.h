@@ -62,7 +62,9 @@ typedef struct rg_batch {
     /* NULL: no row is given.  Else [n_rows], read where the token is -1: what stands in place of that row of the
      * embedding, as many numbers as the table has columns. */
     const float *const *given;
-    const float *features;     /* [n_rows, feature_cols] what a network that drafts reads beside tokens; NULL: none */
+    /* [n_rows, feature_cols] what is read beside tokens: of its target, by a network that drafts; of an earlier
+     * evaluation, by a model that conditions itself (rg_soften).  NULL: nothing. */
+    const float *features;
     int32_t feature_cols;
     const int32_t *index;      /* [n_rows] place in the sequence */
     const int32_t (*pos)[4];   /* [n_rows] for rope; one component used by plain rope */
@@ -73,6 +75,8 @@ typedef struct rg_batch {
     const int32_t *const *ancestors;
     int32_t n_logits;          /* rows whose logits are wanted, in row order */
     const int32_t *logit_rows;
+    const float *temperatures; /* [n_logits], above 0: by which the model softens its own answers, to condition itself
+                                * in a later step; NULL: that is not wanted */
     int32_t n_hidden;          /* runs of rows whose hidden state after the final norm is wanted, in row order */
     const rg_rows *hidden;
     /* [n_rows], 0 before the step: not 0 after it for a row that could not be computed, since weights that it needs

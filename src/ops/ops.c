@@ -205,6 +205,20 @@ void rg_scale_columns(rg_fwd *f, rg_act *y, const rg_weight *w)
                      .n = y->cols / (int)w->cols });
 }
 
+void rg_scale_by_type(rg_fwd *f, rg_act *y, const rg_weight *first, const rg_weight *second)
+{
+    RG_ASSERT(y->rows == f->batch->n_rows);
+    check_vector(first, 1);
+    check_vector(second, 1);
+    run(f, &(rg_op){ .kind = RG_OP_SCALE_BY_TYPE, .out = { y }, .accumulate = true, .w = { first, second } });
+}
+
+void rg_keep_type(rg_fwd *f, rg_act *y, int type)
+{
+    RG_ASSERT(y->rows == f->batch->n_rows && (type == 0 || type == 1));
+    run(f, &(rg_op){ .kind = RG_OP_KEEP_TYPE, .out = { y }, .accumulate = true, .n = type });
+}
+
 void rg_mix(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *m, int n)
 {
     RG_ASSERT(y->rows == x->rows && m->rows == x->rows && !at_one_place(f, y, x));
@@ -302,6 +316,12 @@ void rg_softcap(rg_fwd *f, rg_act *x, float cap)
 {
     RG_ASSERT(cap > 0.0f);
     run(f, &(rg_op){ .kind = RG_OP_SOFTCAP, .out = { x }, .accumulate = true, .x = cap });
+}
+
+void rg_soften(rg_fwd *f, rg_act *y, const rg_act *x)
+{
+    RG_ASSERT(y->rows == f->batch->n_logits && x->rows == y->rows && x->cols == y->cols && !at_one_place(f, y, x));
+    run(f, &(rg_op){ .kind = RG_OP_SOFTEN, .out = { y }, .in = { x } });
 }
 
 void rg_note(rg_fwd *f, const rg_act *x)

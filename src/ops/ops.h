@@ -328,6 +328,11 @@ void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x);
 void rg_scale_by(rg_fwd *f, rg_act *y, float s);
 /* y *= w, a vector of cols / k values: each multiplies k columns side by side. */
 void rg_scale_columns(rg_fwd *f, rg_act *y, const rg_weight *w);
+/* y *= first in rows of token type 0, and y *= second in those of type 1 (by their span's `second`), each a vector of
+ * one value. */
+void rg_scale_by_type(rg_fwd *f, rg_act *y, const rg_weight *first, const rg_weight *second);
+/* y = 0 in rows whose token type is not this one, 0 or 1. */
+void rg_keep_type(rg_fwd *f, rg_act *y, int type);
 /* y_i = sum over j of m_ij x_j: x [rows, b * n] and y [rows, a * n] are runs of n columns, m [rows, a * b] a matrix for
  * each row.  y is not x. */
 void rg_mix(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *m, int n);
@@ -461,6 +466,10 @@ void rg_lru(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *r, const rg_act
 rg_buffer rg_lru_state(const char *name, int channels);
 /* x = cap * tanh(x / cap). */
 void rg_softcap(rg_fwd *f, rg_act *x, float cap);
+
+/* y = softmax(x / temperature), of each wanted row with its own temperature, which the batch has; all [n_logits, cols].
+ * y is not x. */
+void rg_soften(rg_fwd *f, rg_act *y, const rg_act *x);
 
 /* x, as it stands here, is a place that readers may want: a layer's input, what enters the head.  Computes nothing. */
 void rg_note(rg_fwd *f, const rg_act *x);

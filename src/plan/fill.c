@@ -8,9 +8,24 @@ enum { MOST_ANSWER = 256, USUAL_BLOCK = 32 };
 
 const char *const rg_plan_cache_names[] = { "none", "prefix", "dual", "exact" };
 
+/* Positions of the model's own blocks or canvases; 0: an answer is cut as is asked for. */
+static int own_block(const rg_model *m)
+{
+    return m->config.diffusion.canvas.length ? m->config.diffusion.canvas.length : m->config.sees;
+}
+
 static bool has_own_blocks(const rg_model *m)
 {
-    return m->config.sees != RG_SEES_ALL;
+    return own_block(m) != RG_SEES_ALL;
+}
+
+/* Ids that an evaluation finishes where nobody says: one, or of a canvas what its most evaluations come to. */
+static double usual_per_evaluation(const rg_model *m)
+{
+    enum { CANVAS_STEPS = 48 };
+    const rg_diffusion *d = &m->config.diffusion;
+
+    return d->canvas.length ? fmax(1, (double)d->canvas.length / (d->steps ? d->steps : CANVAS_STEPS)) : 1;
 }
 
 /* Fill in what was left out.  False: the model does not take it. */
@@ -21,22 +36,22 @@ static bool settle(const rg_model *m, int64_t seq, const rg_plan_filling *o, rg_
 
     f->answer = o->answer ? o->answer : half < MOST_ANSWER ? half : MOST_ANSWER;
     f->cache = o->cache;
-    f->per_evaluation = o->per_evaluation > 0 ? o->per_evaluation : 1;
+    f->per_evaluation = o->per_evaluation > 0 ? o->per_evaluation : usual_per_evaluation(m);
     if (f->answer < 1 || f->answer > seq)
         return rg_fail(err, RG_E_USAGE,
                        "an answer of %lld ids is not within sequences of %lld positions: ask for "
                        "more with --seq",
                        (long long)f->answer, (long long)seq);
-    if (own && o->block && o->block != m->config.sees)
+    if (own && o->block && o->block != own_block(m))
         return rg_fail(err, RG_E_USAGE, "blocks of %lld: this model was made for blocks of %d", (long long)o->block,
-                       m->config.sees);
+                       own_block(m));
     if (f->cache != RG_CACHE_NONE && (own || whole))
         return rg_fail(err, RG_E_USAGE, "cache '%s' is for models that fill in blocks of their answer (LLaDA)",
                        rg_plan_cache_names[f->cache]);
     if (whole && o->block && o->block != f->answer)
         return rg_fail(err, RG_E_USAGE, "blocks of %lld: this model fills in an answer as a whole",
                        (long long)o->block);
-    f->block = own ? m->config.sees : whole ? f->answer : o->block ? o->block : USUAL_BLOCK;
+    f->block = own ? own_block(m) : whole ? f->answer : o->block ? o->block : USUAL_BLOCK;
     f->block = f->block < f->answer || own ? f->block : f->answer;
     f->per_evaluation = fmin(f->per_evaluation, (double)f->block);
     return true;
@@ -86,8 +101,13 @@ static bool add_block(filling *f, int64_t from, int64_t upto, int64_t n)
 {
     const rg_plan_fill *o = f->out;
     const double steps = ceil((double)(upto - from) / o->per_evaluation);
-    const int64_t logits = (int64_t)ceil(((double)(upto - from) + o->per_evaluation) / 2); /* masks that are left */
+    const bool canvas = f->s->model->config.diffusion.canvas.length;
+    const int64_t masks = (int64_t)ceil(((double)(upto - from) + o->per_evaluation) / 2); /* left, on average */
+    const int64_t logits = canvas ? upto - from : masks;
 
+    if (canvas)
+        return add_evaluations(f, steps, from, upto - from, upto, logits) &&
+               add_evaluations(f, 1, from, upto - from, 0, 0); /* and once as text */
     if (has_own_blocks(f->s->model))
         return add_evaluations(f, steps, from, upto - from, upto, logits) &&
                add_evaluations(f, 1, from, upto - from, upto, 0);
@@ -121,9 +141,10 @@ bool rg_plan_fill_answer(const rg_plan_subject *s, const rg_plan_machine *m, int
     memset(out, 0, sizeof *out);
     if (!settle(s->model, seq, o, out, err))
         return false;
-    const int64_t n_prompt = seq - out->answer, first = has_own_blocks(s->model) ? n_prompt % out->block : 0;
+    const int64_t n_prompt = seq - out->answer, canvas = s->model->config.diffusion.canvas.length;
+    const int64_t first = has_own_blocks(s->model) && !canvas ? n_prompt % out->block : 0;
     for (int64_t from = n_prompt - first; from < seq; from += out->block) {
-        const int64_t upto = from + out->block < seq ? from + out->block : seq;
+        const int64_t upto = canvas || from + out->block < seq ? from + out->block : seq;
 
         if (!add_block(&f, from, upto, seq))
             return false;

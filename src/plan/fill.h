@@ -26,7 +26,7 @@ typedef struct rg_plan_fill {
 
 static inline bool rg_plan_fills(const rg_model *m)
 {
-    return m && m->config.diffusion.mask_id >= 0;
+    return m && rg_diffusion_fills(&m->config.diffusion);
 }
 
 /* Answers of o to prompts of seq - o->answer positions, of batch sequences at once.  A member of o that is 0 takes its

@@ -44,7 +44,8 @@ static rg_engine *open_with(const char *model, const char *draft, int32_t max_dr
     char kind[32];
     const size_t own = draft && !strncmp(draft, "self:", 5) ? 5 : 0; /* self:METHOD:N is called self:METHOD */
     snprintf(kind, sizeof kind, "%.*s", draft ? (int)(own + strcspn(draft + own, ":")) : 4, draft ? draft : "none");
-    assert_string_equal(rg_engine_info(e).draft, draft && *draft == '/' ? "model" : kind);
+    assert_string_equal(rg_engine_info(e).draft,
+                        draft && strstr(draft, "/sdar-") ? "blocks" : draft && *draft == '/' ? "model" : kind);
     return e;
 }
 
@@ -466,6 +467,27 @@ static void a_smaller_model_drafts(void **state)
     free(got);
 }
 
+/* A model that fills in blocks drafts a block in one evaluation.  It and the model are alike in nothing but their ids, so
+ * that few guesses are right. */
+static void blocks_change_no_answer(void **state)
+{
+    rg_engine *plain = open_with(test_data("llama"), NULL, 0);
+    answers *want = ask_all(plain);
+    rg_options o = rg_options_default();
+    rg_error err = { 0 };
+
+    (void)state;
+    check_draft(test_data("llama"), RG_TEST_DATA "/sdar-b4", want);
+    check_draft(test_data("llama"), RG_TEST_DATA "/sdar-b8", want);
+    check_cramped(test_data("llama"), RG_TEST_DATA "/sdar-b8", want);
+    o.draft = RG_TEST_DATA "/sdar-b8";
+    o.verify = "rejection";
+    assert_null(rg_open(RG_TEST_DATA "/llama", &o, &err));
+    assert_non_null(strstr(err.text, "checked exactly: use verify coupled"));
+    rg_close(plain);
+    free(want);
+}
+
 static void a_smaller_self_drafts(void **state)
 {
     (void)state;
@@ -634,7 +656,7 @@ static void networks_are_refused_by_name(void **state)
     refuse(RG_TEST_DATA "/llama", "eagle:" RG_TEST_DATA "/speculation/medusa", "Medusa heads, which does not draft as eagle");
     refuse(RG_TEST_DATA "/llama", "medusa:" RG_TEST_DATA "/speculation/eagle3", "EAGLE-3, which does not draft as medusa");
     refuse(RG_TEST_DATA "/llama", "eagle:" RG_TEST_DATA "/llama/model.gguf", "GGUF has no form");
-    refuse(RG_TEST_DATA "/llama", "mtp", "no module that predicts further tokens is known of architecture Llama");
+    refuse(RG_TEST_DATA "/llama", "mtp", "it brings no module that predicts further tokens");
     refuse(RG_TEST_DATA "/deepseek-v3", "mtp", "there is no tensor 'model.layers.3.eh_proj.weight'");
     refuse(RG_TEST_DATA "/llama", "mtp:" RG_TEST_DATA "/llama", "takes no path");
     refuse(RG_TEST_DATA "/llama", "medusa", "needs a path");
@@ -661,9 +683,11 @@ static void refusals_are_clear(void **state)
     refuse(RG_TEST_DATA "/mamba", "lookahead", "takes chains only");
     refuse(TALES, RG_TEST_DATA "/stories260K.gguf", "512 ids cannot draft for one of 4096");
     refuse(TALES, RG_TEST_DATA "/llama", "no tokenizer");
-    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/llada", "a diffusion model (LLaDAModelLM) cannot draft");
-    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/dream", "a diffusion model (DreamModel) cannot draft");
-    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/sdar-b4", "a diffusion model (SDARForCausalLM) cannot draft");
+    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/llada", "this diffusion model (LLaDAModelLM) cannot draft");
+    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/dream", "this diffusion model (DreamModel) cannot draft");
+    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/diffusion-gemma",
+           "this diffusion model (DiffusionGemmaForBlockDiffusion) cannot draft");
+    refuse(TALES, RG_TEST_DATA "/sdar-b4", "no tokenizer");
     refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/bert", "has no next id");
     refuse(RG_TEST_DATA "/llama", TALES, "no tokenizer");
     refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/speculation", "no config.json");
@@ -690,6 +714,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(drafts_keep_to_grammars_and_stops),
         cmocka_unit_test(fewer_padded_ids_draft),
         cmocka_unit_test(a_smaller_model_drafts),
+        cmocka_unit_test(blocks_change_no_answer),
         cmocka_unit_test(a_smaller_self_drafts),
         cmocka_unit_test(what_is_never_accepted_changes_nothing),
         cmocka_unit_test(guesses_are_judged_by_chance),

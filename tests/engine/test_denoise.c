@@ -100,7 +100,8 @@ static void run_case(job *j, const rg_diffusion_params *p, const json_t *of)
         j->ids[i] = (int32_t)json_integer_value(json_array_get(prompt, (size_t)i));
     assert_ok(rg_denoise_check(p, &j->rig.runner->diffusion, sees, &err), err);
     rg_denoise_init(&j->d, &(rg_denoise_start){ .params = p, .model = &j->rig.runner->diffusion, .sees = sees, .ids = j->ids,
-                                                .n_prompt = n_prompt, .n = rg_denoise_length(n_prompt, n_tokens, sees),
+                                                .n_prompt = n_prompt,
+                                                .n = rg_denoise_length(n_prompt, n_tokens, &j->rig.runner->diffusion, sees),
                                                 .candidates = j->candidates });
     j->seq = sequence(j);
     j->without_seq = p->cfg_scale > 0 ? sequence(j) : NULL;

@@ -54,14 +54,19 @@ static rg_request *submit(world *w, rg_loop *l, const kase *k)
     return r;
 }
 
-static void take(const rg_request *r, int sample, int32_t *ids, int32_t n)
+static bool has_canvas(const world *w)
+{
+    return w->runner->diffusion.canvas.length > 0;
+}
+
+static void take(const world *w, const rg_request *r, int sample, int32_t *ids, int32_t n)
 {
     const rg_sample *a = &r->samples[sample];
 
     assert_int_equal(atomic_load(&a->finish), RG_FINISH_LENGTH);
     assert_int_equal(atomic_load(&a->n_ready), n);
     for (int32_t i = 0; i < n; i++)
-        assert_in_range(a->ids[i], 0, MASK - 1);
+        assert_in_range(a->ids[i], 0, has_canvas(w) ? N_VOCAB - 1 : MASK - 1);
     memcpy(ids, a->ids, (size_t)n * sizeof *ids);
 }
 
@@ -76,12 +81,14 @@ static void make_cases(world *w)
                      .n_samples = 1 + i % 2, .p.steps = i % 4 ? 3 + below(w, 4) : 0 };
         if (i == 5)
             k->n_prompt = 70; /* more than a block of state */
+        if (has_canvas(w))
+            k->p.steps = 2 + i % 3;
         if (whole && !w->runner->diffusion.shifted) {
             k->p.block = 4 + below(w, 8);
             k->p.cfg_scale = i == 3 ? 1.5f : 0;
             k->p.cache = i == 4 ? RG_CACHE_DUAL : i == 7 ? RG_CACHE_PREFIX : RG_CACHE_NONE;
         }
-        if (!whole && i % 3 == 1) {
+        if (!whole && !has_canvas(w) && i % 3 == 1) {
             k->p.remasking = RG_REMASKING_DYNAMIC;
             k->p.threshold = 0.4f;
         }
@@ -95,7 +102,7 @@ static void make_cases(world *w)
         while (rg_loop_step(l))
             rg_loop_check(l);
         for (int s = 0; s < k->n_samples; s++)
-            take(r, s, k->want[s], k->n_tokens);
+            take(w, r, s, k->want[s], k->n_tokens);
         rg_request_unref(r);
         rg_loop_free(l);
     }
@@ -133,7 +140,7 @@ static void together(world *w)
         const kase *k = &w->cases[i % N_CASES];
 
         for (int s = 0; s < k->n_samples; s++) {
-            take(r[i], s, ids, k->n_tokens);
+            take(w, r[i], s, ids, k->n_tokens);
             if (memcmp(ids, k->want[s], (size_t)k->n_tokens * sizeof *ids))
                 fail_msg("case %d, sample %d: other ids than alone", i % N_CASES, s);
         }
@@ -183,6 +190,12 @@ static void by_blocks_of_the_model(void **state)
     check("sdar-b4", "f32");
     check("sdar-b8", "f32");
     check("sdar-b4", "q4");
+}
+
+static void by_canvases(void **state)
+{
+    (void)state;
+    check("diffusion-gemma", "bf16");
 }
 
 /* ---- grammars and log-probabilities ------------------------------------------------------------------------------ */
@@ -314,6 +327,57 @@ static void grammars_hold(void **state)
     grammar_of("sdar-b4");
 }
 
+/* A canvas is drawn anew in every evaluation, so that a grammar is refused; its ids have log-probabilities, and end at a
+ * stop id. */
+static void ids_of_a_canvas_end_and_have_logprobs(void **state)
+{
+    static const int32_t prompt[] = { 5, 6, 7, 8, 9, 10 };
+    world *w = world_of("diffusion-gemma");
+    rg_grammar_vocab *v = letters();
+    rg_params p = plain(prompt, 6, 24);
+    rg_error err;
+    int32_t stop = 0, at = 3; /* the first id from place 3 on that is not there before */
+
+    (void)state;
+    p.grammar = rg_grammar_compile(v, &(rg_grammar_source){ .kind = RG_GRAMMAR_REGEX, .text = "a+", .n = 2 }, &err);
+    assert_ok(p.grammar, err);
+    assert_null(rg_request_new(&p, &w->facts, &err));
+    assert_non_null(strstr(err.text, "grammar"));
+    rg_grammar_unref(p.grammar);
+    p.grammar = NULL;
+    p.diffusion.steps = 3;
+    for (int pass = 0; pass < 2; pass++) {
+        rg_loop *l = loop_of(w);
+        rg_request *r = rg_request_new(&p, &w->facts, &err);
+
+        assert_ok(r, err);
+        assert_ok(rg_loop_submit(l, r, &err), err);
+        while (rg_loop_step(l))
+            rg_loop_check(l);
+        const rg_sample *a = &r->samples[0];
+        const int32_t n = atomic_load(&a->n_ready);
+        for (int i = 0; i < n; i++) { /* greedy: what is kept is the likeliest id, and its log-probability the first of all */
+            assert_int_equal(a->ids[i], a->tops[2 * i].id);
+            assert_true(a->logprobs[i] <= 0 && a->logprobs[i] == a->tops[2 * i].logprob);
+        }
+        assert_int_equal(n, pass ? at : 24);
+        assert_int_equal(atomic_load(&a->finish), pass ? RG_FINISH_STOP : RG_FINISH_LENGTH);
+        for (int i = 0; i < at && !pass; i++)
+            if (a->ids[i] == a->ids[at]) {
+                at++;
+                i = -1;
+            }
+        assert_in_range(at, 3, 22);
+        stop = a->ids[at];
+        p.stop_ids = &stop;
+        p.n_stop_ids = 1;
+        rg_request_unref(r);
+        rg_loop_free(l);
+    }
+    rg_grammar_vocab_free(v);
+    end_world(w);
+}
+
 /* The log-probability of an id is that of the evaluation that fixed it: with a mask a step from the left, that of the
  * last evaluation before it was there. */
 static void logprobs_are_of_the_evaluation(void **state)
@@ -427,6 +491,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(by_blocks_of_the_answer),
         cmocka_unit_test(as_a_whole),
         cmocka_unit_test(by_blocks_of_the_model),
+        cmocka_unit_test(by_canvases),
+        cmocka_unit_test(ids_of_a_canvas_end_and_have_logprobs),
         cmocka_unit_test(grammars_hold),
         cmocka_unit_test(logprobs_are_of_the_evaluation),
         cmocka_unit_test(too_much_is_refused),

@@ -540,6 +540,96 @@ static void texts_have_types_and_means(void **state)
     rg_free(w);
 }
 
+typedef struct typed {
+    const job *j;
+    const rg_weight *factors[2];
+} typed;
+
+static void scaled_and_kept(rg_fwd *f, void *arg)
+{
+    const typed *t = arg;
+    const job *j = t->j;
+    rg_act *x = act_of(f, "x", j->x, j->n, j->cols);
+
+    rg_scale_by_type(f, x, t->factors[0], t->factors[1]);
+    act_out(f, x, j->y);
+    rg_keep_type(f, x, 1);
+    act_out(f, x, j->y + j->n * j->cols);
+}
+
+/* The same two texts: rows of each type have a factor of their own, or are left alone. */
+static void rows_are_scaled_and_kept_by_type(void **state)
+{
+    enum { COLS = 80 };
+    static const int32_t index[] = { 0, 1, 2, 0, 1, 2, 3, 4, 5 };
+    const rg_span spans[] = { { .n_rows = 3 }, { .first_row = 3, .n_rows = 6, .second = 4 } };
+    static const float two = 2, third = 1 / 3.0f;
+    const rg_weight factors[] = { vector(&two, 1), vector(&third, 1) };
+    rg_rng rng = { .seed = test_seed };
+    float *x = random_floats(&rng, ROWS * COLS, 2), y[2 * ROWS * COLS];
+    world u;
+
+    (void)state;
+    x[0] = INFINITY; /* nothing of it is left where it is not kept */
+    world_init(&u, rg_cpu_nth(0), 2, &sizes);
+    world_step(&u, &(rg_batch){ .n_rows = ROWS, .n_spans = 2, .spans = spans, .index = index }, scaled_and_kept,
+               &(typed){ &(job){ .x = x, .n = ROWS, .cols = COLS, .y = y }, { &factors[0], &factors[1] } });
+    for (int i = 0; i < ROWS * COLS; i++) {
+        const bool second = i / COLS >= 7;
+
+        assert_true(y[i] == x[i] * (second ? third : two));
+        assert_true(y[ROWS * COLS + i] == (second ? y[i] : 0));
+    }
+    world_fini(&u);
+    rg_free(x);
+}
+
+static void softened(rg_fwd *f, void *arg)
+{
+    const job *j = arg;
+    rg_act *x = act_of(f, "x", j->x, j->n, j->cols), *y = rg_act_rows(f, "y", j->n, j->cols);
+
+    rg_soften(f, y, x);
+    act_out(f, y, j->y);
+}
+
+/* softmax(x / temperature) in double, each row with a temperature of its own; the same bits on every instruction set. */
+static void rows_are_softened(void **state)
+{
+    enum { COLS = 333 };
+    const rg_span span = { .n_rows = ROWS };
+    rg_rng rng = { .seed = test_seed };
+    float *x = random_floats(&rng, ROWS * COLS, 9), t[ROWS];
+    static float y[ROWS * COLS], first[ROWS * COLS];
+
+    (void)state;
+    for (int r = 0; r < ROWS; r++)
+        t[r] = 0.05f + 0.25f * (float)r;
+    for (int isa = 0; world_cpu(isa); isa++) {
+        world u;
+
+        world_init(&u, world_cpu(isa), 2, &sizes);
+        world_step(&u, &(rg_batch){ .n_rows = ROWS, .n_spans = 1, .spans = &span, .n_logits = ROWS, .temperatures = t }, softened,
+                   &(job){ .x = x, .n = ROWS, .cols = COLS, .y = isa ? y : first });
+        world_fini(&u);
+        assert_true(!isa || !memcmp(y, first, sizeof y));
+    }
+    for (int r = 0; r < ROWS; r++) {
+        double sum = 0, most = -INFINITY;
+
+        for (int i = 0; i < COLS; i++)
+            most = fmax(most, (double)x[r * COLS + i]);
+        for (int i = 0; i < COLS; i++)
+            sum += exp(((double)x[r * COLS + i] - most) / (double)t[r]);
+        for (int i = 0; i < COLS; i++) {
+            const double want = exp(((double)x[r * COLS + i] - most) / (double)t[r]) / sum;
+
+            assert_true(fabs((double)first[r * COLS + i] - want) < 1e-7 + 2e-5 * want);
+        }
+    }
+    rg_free(x);
+}
+
 /* A constant row far from 0: its variance is 0, which a sum of squares less a square of the mean would not be. */
 static void layernorm_of_a_constant_is_its_bias(void **state)
 {
@@ -622,6 +712,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(runs_are_mixed),
         cmocka_unit_test(products_of_maps_are_a_series),
         cmocka_unit_test(texts_have_types_and_means),
+        cmocka_unit_test(rows_are_scaled_and_kept_by_type),
+        cmocka_unit_test(rows_are_softened),
         cmocka_unit_test(layernorm_of_a_constant_is_its_bias),
         cmocka_unit_test(each_is_counted),
     };

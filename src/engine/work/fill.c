@@ -14,22 +14,41 @@ static bool takes(const rg_params *p, const rg_request_model *m)
     return m->diffusion;
 }
 
-/* Most positions of a block: one evaluation may want logits of all of them. */
-static int32_t block_of(const rg_diffusion_params *p, int32_t sees, int32_t n_tokens)
+static bool has_canvas(const rg_request_model *m)
 {
-    if (sees != RG_SEES_ALL)
-        return sees;
+    return m->diffusion->canvas.length > 0;
+}
+
+static int32_t own_block(const rg_request_model *m)
+{
+    return rg_denoise_own_block(m->diffusion, m->sees);
+}
+
+/* Most positions of a block: one evaluation may want logits of all of them. */
+static int32_t block_of(const rg_diffusion_params *p, const rg_request_model *m, int32_t n_tokens)
+{
+    if (own_block(m))
+        return own_block(m);
     return p->block && p->block < n_tokens ? p->block : n_tokens;
 }
 
-/* Evaluations of an answer at most. */
-static int32_t most_evaluations(const rg_diffusion_params *p, int32_t sees, int32_t n_tokens)
+/* Positions of a prompt and its answer of so many ids. */
+static int32_t length_of(const rg_params *p, const rg_request_model *m, int32_t n_tokens)
 {
-    int64_t most = (int64_t)n_tokens + 2 * sees;
+    return rg_denoise_length(p->n_prompt, n_tokens, m->diffusion, m->sees);
+}
 
-    if (sees == RG_SEES_ALL && p->steps > n_tokens)
+/* Evaluations of an answer at most. */
+static int32_t most_evaluations(const rg_diffusion_params *p, const rg_request_model *m, int32_t n_tokens)
+{
+    const int32_t own = own_block(m);
+    int64_t most = (int64_t)n_tokens + 2 * own;
+
+    if (has_canvas(m))
+        most = (n_tokens + (int64_t)own - 1) / own * p->steps;
+    else if (!own && p->steps > n_tokens)
         most = p->steps;
-    if (sees != RG_SEES_ALL && p->steps > sees)
+    else if (own && p->steps > own)
         most *= p->steps;
     return most < INT32_MAX ? (int32_t)most : INT32_MAX;
 }
@@ -61,9 +80,9 @@ static bool check_trace(const rg_params *p, const rg_request_model *m, rg_error 
 {
     const int32_t n_tokens = rg_request_tokens_left(p, m);
     const rg_diffusion_params d = settled(p, m);
-    const size_t n = (size_t)rg_denoise_length(p->n_prompt, n_tokens, m->sees);
+    const size_t n = (size_t)length_of(p, m, n_tokens);
 
-    if (d.trace && (size_t)most_evaluations(&d, m->sees, n_tokens) > MAX_TRACED / sizeof(int32_t) / n)
+    if (d.trace && (size_t)most_evaluations(&d, m, n_tokens) > MAX_TRACED / sizeof(int32_t) / n)
         return rg_fail(err, RG_E_LIMIT, "a trace of so many steps is too large");
     return true;
 }
@@ -73,8 +92,8 @@ static bool check(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
     if (!rg_answer_check(p, m, err))
         return false;
-    int32_t n = rg_denoise_length(p->n_prompt, p->max_tokens, m->sees), guided = 1 + (p->diffusion.cfg_scale > 0);
-    int32_t block = block_of(&p->diffusion, m->sees, p->max_tokens);
+    int32_t n = length_of(p, m, p->max_tokens), guided = 1 + (p->diffusion.cfg_scale > 0);
+    int32_t block = block_of(&p->diffusion, m, p->max_tokens);
     const rg_diffusion_params d = settled(p, m);
 
     if (!rg_denoise_check(&d, m->diffusion, m->sees, err))
@@ -83,6 +102,9 @@ static bool check(const rg_params *p, const rg_request_model *m, rg_error *err)
         return rg_fail(err, RG_E_UNSUPPORTED,
                        "this model fills in answers in any order: prompt_logprobs needs ids one "
                        "after the other");
+    if (p->grammar && has_canvas(m))
+        return rg_fail(err, RG_E_UNSUPPORTED,
+                       "this model draws all ids of a canvas anew in each evaluation: a grammar needs ids that stay");
     if (p->grammar && d.cache != RG_CACHE_NONE)
         return rg_fail(err, RG_E_UNSUPPORTED,
                        "a grammar goes with diffusion_cache none: what prefix and dual keep is "
@@ -94,14 +116,14 @@ static bool check(const rg_params *p, const rg_request_model *m, rg_error *err)
         return rg_fail(err, RG_E_LIMIT, "%d prompt ids and an answer of %d are computed in one step%s, which has room "
                        "for %d rows (--batch-rows)", (int)p->n_prompt, (int)p->max_tokens,
                        guided > 1 ? ", and again without the prompt" : "", (int)m->max_rows);
-    if (m->sees != RG_SEES_ALL && block > m->max_rows)
+    if (own_block(m) && block > m->max_rows)
         return rg_fail(err, RG_E_LIMIT, "blocks of %d positions are computed in one step, which has room for %d rows "
                        "(--batch-rows)", (int)block, (int)m->max_rows);
     if ((int64_t)block * guided > m->max_logits)
         return rg_fail(err, RG_E_LIMIT, "blocks of %d positions: a step has room for the logits of %d; ask for smaller "
                        "blocks", (int)block, (int)m->max_logits / guided);
     for (int32_t i = 0; i < p->n_prompt; i++)
-        if (p->prompt[i] == m->diffusion->mask_id)
+        if (!has_canvas(m) && p->prompt[i] == m->diffusion->mask_id)
             return rg_fail(err, RG_E_INPUT, "id %d at place %d of the prompt is the mask", (int)p->prompt[i], (int)i);
     if (n > MAX_FILL_POSITIONS)
         return rg_fail(err, RG_E_LIMIT, "the answer is too long");
@@ -110,7 +132,7 @@ static bool check(const rg_params *p, const rg_request_model *m, rg_error *err)
 
 static rg_work_shape shape(const rg_params *p, const rg_request_model *m)
 {
-    return (rg_work_shape){ .row = (size_t)rg_denoise_length(p->n_prompt, p->max_tokens, m->sees),
+    return (rg_work_shape){ .row = (size_t)length_of(p, m, p->max_tokens),
                             .n_branches = p->n_samples, .n_ending = p->n_samples };
 }
 
@@ -118,15 +140,18 @@ static void carve_one(rg_carver *c, rg_fill *f, const rg_params *p, const rg_req
 {
     const size_t n = shape(p, m).row;
     const rg_diffusion_params d = settled(p, m);
-    const size_t n_traced = d.trace ? (size_t)most_evaluations(&d, m->sees, p->max_tokens) : 0;
-    const size_t n_guided = p->diffusion.cfg_scale > 0 ? (size_t)block_of(&p->diffusion, m->sees, p->max_tokens) : 0;
+    const size_t n_traced = d.trace ? (size_t)most_evaluations(&d, m, p->max_tokens) : 0;
+    const size_t n_guided = p->diffusion.cfg_scale > 0 ? (size_t)block_of(&p->diffusion, m, p->max_tokens) : 0;
     rg_candidate *candidates = rg_carve(c, n, sizeof *candidates);
     rg_guided *guided = rg_carve(c, n_guided, sizeof *guided);
-    const size_t n_ordered = p->grammar ? (size_t)block_of(&p->diffusion, m->sees, p->max_tokens) : 0;
+    const size_t n_ordered = p->grammar ? (size_t)block_of(&p->diffusion, m, p->max_tokens) : 0;
     const size_t n_tops = p->sampling.n_logprobs > 0 ? (size_t)p->sampling.n_logprobs : 0;
     float **rows = rg_carve(c, n_ordered, sizeof *rows);
     rg_top *tops = rg_carve_table(c, n_tops, n, sizeof *tops);
     int32_t *trace = rg_carve_table(c, n_traced, n, sizeof *trace);
+
+    const size_t n_soft = has_canvas(m) ? (size_t)own_block(m) : 0;
+    float *soft = rg_carve_table(c, n_soft, (size_t)m->dim, sizeof *soft);
 
     if (!c->base)
         return;
@@ -135,16 +160,30 @@ static void carve_one(rg_carver *c, rg_fill *f, const rg_params *p, const rg_req
                     .guided = guided,
                     .rows = n_ordered ? rows : NULL,
                     .tops = n_tops ? tops : NULL,
+                    .soft = n_soft ? soft : NULL,
+                    .dim = m->dim,
                     .trace = n_traced ? trace : NULL,
                     .most_traced = (int32_t)n_traced };
 }
 
-/* Every answer begins as masks. */
+/* Any id, by the seed of the request. */
+static int32_t noise(void *arg, int32_t n_evaluations, int32_t position)
+{
+    const rg_fill *f = arg;
+    const rg_sample_key key = { .seed = f->seed, .sample = f->sample, .draw = n_evaluations, .position = position };
+
+    return rg_sample_any(&key, f->vocab_size);
+}
+
+/* Every answer begins as masks, or as noise. */
 static void start(rg_request *r, int32_t i, const rg_request_model *m)
 {
     rg_fill *f = (rg_fill *)r->part + i;
     const rg_diffusion_params d = settled(&r->params, m);
 
+    f->seed = r->params.sampling.seed;
+    f->sample = i;
+    f->vocab_size = m->vocab_size;
     rg_denoise_init(&f->d, &(rg_denoise_start){ .params = &d,
                                                 .in_order = r->params.grammar != NULL,
                                                 .model = m->diffusion,
@@ -152,7 +191,9 @@ static void start(rg_request *r, int32_t i, const rg_request_model *m)
                                                 .n_prompt = r->params.n_prompt,
                                                 .n = (int32_t)r->row,
                                                 .ids = r->samples[i].ids - r->params.n_prompt,
-                                                .candidates = f->d.candidates });
+                                                .candidates = f->d.candidates,
+                                                .noise = noise,
+                                                .noise_arg = f });
     f->done = !rg_denoise_next(&f->d, &f->e);
 }
 
@@ -195,7 +236,7 @@ static int32_t n_logits_of(const rg_fill *f)
     int32_t n = 0;
 
     for (int32_t i = f->e.from; i < f->e.upto && !f->e.keeps; i++)
-        n += f->d.ids[i] == f->d.model.mask_id;
+        n += rg_denoise_wants(&f->d, i);
     return n * (1 + rg_fill_is_guided(f));
 }
 
@@ -373,6 +414,16 @@ static bool take_filled(rg_work_step *s, int i)
     return finish != RG_RUNNING;
 }
 
+/* What the model made of a position, for its next evaluation. */
+static void take_soft(rg_work_step *s, int i, const float *soft)
+{
+    const rg_wanted *w = &s->member->rows.wanted[i];
+    const rg_planned *p = &s->plan[w->span];
+    rg_fill *f = fill_of(p->request, p->sample);
+
+    memcpy(f->soft + (size_t)(w->node - f->e.from) * (size_t)f->dim, soft, (size_t)f->dim * sizeof *soft);
+}
+
 static bool take_nothing(rg_work_step *s, int i)
 {
     (void)s;
@@ -407,5 +458,5 @@ const rg_work rg_work_fill = {
     .takes = takes, .check = check, .shape = shape, .carve = carve, .most = most,
     .is_open = rg_rowwise_is_open, .target = target, .room = room, .cacheable = cacheable,
     .waits_to_fork = waits_to_fork, .rows = rows, .n_left = n_left,
-    .want = want, .take_logits = take_logits, .commit = commit, .lose = lose,
+    .want = want, .take_logits = take_logits, .take_soft = take_soft, .commit = commit, .lose = lose,
 };

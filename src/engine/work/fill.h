@@ -29,6 +29,10 @@ typedef struct rg_fill {
     rg_top *tops;         /* [d.n][n_logprobs] the best ids beside each candidate; NULL: not asked for */
     int32_t *trace;       /* [most_traced][d.n] the ids after each evaluation; NULL: not kept */
     int32_t most_traced;
+    float *soft; /* of a canvas: [its positions][dim] what the model reads of its evaluation before; NULL: none */
+    int32_t dim;
+    uint64_t seed; /* of noise, */
+    int32_t sample, vocab_size; /* and of which sample and ids */
     atomic_int n_traced;
 } rg_fill;
 

@@ -24,9 +24,22 @@ static void take_scores(void *arg, int thread, int i, const float *scores)
     rg_work_request(s, s->member->rows.scores_of[i])->work->take_scores(s, i, scores);
 }
 
+static void take_soft(void *arg, int thread, int i, const float *soft)
+{
+    (void)thread;
+    rg_work_step *s = arg;
+
+    const rg_work *work = rg_work_request(s, s->member->rows.wanted[i].span)->work;
+
+    if (work->take_soft)
+        work->take_soft(s, i, soft);
+}
+
 rg_sink rg_work_sink(rg_work_step *s)
 {
-    return (rg_sink){ .logits = take_logits, .hidden = take_hidden, .scores = take_scores, .arg = s };
+    return (rg_sink){
+        .logits = take_logits, .hidden = take_hidden, .scores = take_scores, .soft = take_soft, .arg = s
+    };
 }
 
 void rg_work_add_rows(rg_work_step *s, int i)

@@ -96,6 +96,7 @@ struct rg_work {
     /* What was wanted came: the logits of the i-th wanted row, which may be overwritten; the hidden states of the i-th
      * wanted run; the scores of the i-th run by the model's head.  NULL: they are never wanted. */
     void (*take_logits)(rg_work_step *s, int thread, int i, float *logits);
+    void (*take_soft)(rg_work_step *s, int i, const float *soft); /* of the i-th wanted row (rg_sink.soft) */
     void (*take_hidden)(rg_work_step *s, int i, const float *rows, size_t stride);
     void (*take_scores)(rg_work_step *s, int i, const float *scores);
     /* The step is over: the i-th span's rows are kept, and what they gave is given out.  True: its sample has ended,

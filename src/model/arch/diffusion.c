@@ -49,6 +49,39 @@ bool finish_diffusion(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
                               key);
 }
 
+/* Where generation_config says nothing, the authors' code takes these. */
+static const rg_canvas usual_canvas = {
+    .length = 256, .t_min = 0.4f, .t_max = 0.8f, .entropy_bound = 0.1f, .confidence = 0.005f, .stability = 1,
+};
+
+bool finish_canvas(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    rg_canvas canvas = usual_canvas;
+    int64_t length = canvas.length, stability = canvas.stability, steps = 0;
+    double t_min = (double)canvas.t_min, t_max = (double)canvas.t_max;
+    double bound = (double)canvas.entropy_bound, confidence = (double)canvas.confidence;
+
+    if (rg_config_int(ckpt, "canvas_length", 1, c->max_seq_len, &length, err) < 0 ||
+        rg_meta_int(ckpt, "generation.max_denoising_steps", 1, 1 << 24, &steps, err) < 0 ||
+        rg_meta_int(ckpt, "generation.stability_threshold", 0, 1 << 24, &stability, err) < 0 ||
+        rg_meta_float(ckpt, "generation.t_min", &t_min, err) < 0 ||
+        rg_meta_float(ckpt, "generation.t_max", &t_max, err) < 0 ||
+        rg_meta_float(ckpt, "generation.sampler_config.entropy_bound", &bound, err) < 0 ||
+        rg_meta_float(ckpt, "generation.confidence_threshold", &confidence, err) < 0)
+        return false;
+    if (!(t_min >= 0 && t_max > t_min && t_max <= 100))
+        return rg_fail(err, RG_E_INPUT, "%s: generation_config's t_min %g and t_max %g: want 0 or more, and a t_max "
+                       "above t_min and up to 100", rg_checkpoint_path(ckpt), t_min, t_max);
+    if (!(bound > 0 && bound < 1e9) || !(confidence > 0 && confidence < 1e9))
+        return rg_fail(err, RG_E_INPUT, "%s: generation_config's entropy_bound %g or confidence_threshold %g is not "
+                       "above 0", rg_checkpoint_path(ckpt), bound, confidence);
+    c->diffusion.steps = (int32_t)steps;
+    c->diffusion.canvas = (rg_canvas){ .length = (int32_t)length, .t_min = (float)t_min, .t_max = (float)t_max,
+                                       .entropy_bound = (float)bound, .confidence = (float)confidence,
+                                       .stability = (int32_t)stability };
+    return true;
+}
+
 bool put_gguf_diffusion(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     char key[64];

@@ -8,23 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/arch/gemma.h"
-
-typedef struct settings {
-    int global_head_dim, global_kv_heads; /* of the layers without a window; the config's are the window layers' */
-    bool k_is_v;                          /* there v is made by the key projection */
-    gemma_per_layer per_layer;
-} settings;
-
-enum {
-    W_ROUTER_NORM = W_GEMMA_OWN, W_MLP_NORM, W_EXPERTS_NORM, W_POST_EXPERTS_NORM, W_SCALAR,
-};
-
-static void add_experts(rg_fwd *f, const rg_layer *l, rg_act *z, const rg_act *x); /* beside the MLP's z */
+#include "model/arch/gemma4.h"
 
 static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 {
-    const gemma_per_layer *vectors = &RG_OWN(l->c, settings)->per_layer;
+    const gemma_per_layer *vectors = &RG_OWN(l->c, gemma4_settings)->per_layer;
     rg_act *h = normed(f, l, x, W_ATTN_NORM);
     qkv p = project(f, l, h); /* [rows, heads * head_dim], both as the layer has them */
 
@@ -39,7 +27,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
     h = normed(f, l, x, W_FFN_NORM);
     rg_act *z = linear(f, "ffn_out", mlp(f, l, h), l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
     if (l->w[W_ROUTER])
-        add_experts(f, l, z, x);
+        gemma4_experts(f, l, z, x);
     rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], l->c->norm_eps);
     rg_add_to(f, x, z); /* x += norm(norm(mlp) + norm(experts)) */
 
@@ -49,7 +37,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x) /* x [rows, dim] */
 }
 
 /* z = norm(z) + the experts of x, normed before and behind. */
-static void add_experts(rg_fwd *f, const rg_layer *l, rg_act *z, const rg_act *x)
+void gemma4_experts(rg_fwd *f, const rg_layer *l, rg_act *z, const rg_act *x)
 {
     const rg_config *c = l->c;
     rg_act *h = rg_act_new(f, "router_norm", c->dim), *y = rg_act_new(f, "experts_out", c->dim);
@@ -72,24 +60,7 @@ static void add_experts(rg_fwd *f, const rg_layer *l, rg_act *z, const rg_act *x
     rg_add_to(f, z, y);
 }
 
-static const rg_key keys[] = {
-    { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 131072 },
-    { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", 8 },
-    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", NULL, 4, .null = NULL_IS_ZERO },
-    { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "attention.key_length_swa", 256 },
-    { RG_OWN_AT(settings, global_head_dim), KEY_INT, "global_head_dim", "attention.key_length", 512 },
-    { RG_OWN_AT(settings, global_kv_heads), KEY_INT, "num_global_key_value_heads", NULL, 0 },
-    { RG_OWN_AT(settings, k_is_v), KEY_BOOL, "attention_k_eq_v", NULL, 0 },
-    { RG_OWN_AT(settings, per_layer.dim), KEY_INT, "hidden_size_per_layer_input", "embedding_length_per_layer_input",
-      256 },
-    { RG_OWN_AT(settings, per_layer.vocab), KEY_INT, "vocab_size_per_layer_input", NULL, 262144 },
-    { offsetof(rg_config, ffn_dim), KEY_INT, "intermediate_size", NULL, 9216 },
-    KEY_RMS_EPS(1e-6), KEY_TIED(1), KEY_ATTN_BIAS(0), KEY_WINDOW(512),
-    { offsetof(rg_config, logit_softcap), KEY_FLOAT, "final_logit_softcapping", "final_logit_softcapping", 0 },
-    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_experts", "expert_count", 0 },
-    { offsetof(rg_config, routing.n_used), KEY_INT, "top_k_experts", "expert_used_count", 0 },
-    { offsetof(rg_config, moe_ffn_dim), KEY_INT, "moe_intermediate_size", "expert_feed_forward_length", 0 },
-};
+static const rg_key keys[] = { KEYS_GEMMA4(256, 0, 0, 0) };
 
 /* ---- the config -------------------------------------------------------------------------------------------------- */
 
@@ -100,18 +71,18 @@ static bool is_full(const rg_config *c, int layer)
 
 static int head_dim_of(const rg_config *c, int layer)
 {
-    return is_full(c, layer) ? RG_OWN(c, settings)->global_head_dim : c->head_dim;
+    return is_full(c, layer) ? RG_OWN(c, gemma4_settings)->global_head_dim : c->head_dim;
 }
 
 static int kv_heads_of(const rg_config *c, int layer)
 {
-    return is_full(c, layer) ? RG_OWN(c, settings)->global_kv_heads : c->n_kv_heads;
+    return is_full(c, layer) ? RG_OWN(c, gemma4_settings)->global_kv_heads : c->n_kv_heads;
 }
 
 /* What an entry of "per_layer_config" says in place of the settings for all; every full layer must say the same. */
 static bool read_layer_settings(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    settings *own = RG_OWN_EDIT(c, settings);
+    gemma4_settings *own = RG_OWN_EDIT(c, gemma4_settings);
     bool first = true;
     char key[64];
 
@@ -144,24 +115,19 @@ static const rg_key shared_row = { 0, KEY_INT, "num_kv_shared_layers", "attentio
 
 static bool finish_hf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    settings *own = RG_OWN_EDIT(c, settings);
-    struct switches {
-        bool experts, double_wide;
-    } s;
-    static const rg_key rows[] = {
-        { offsetof(struct switches, experts), KEY_BOOL, "enable_moe_block", NULL, 0 },
-        { offsetof(struct switches, double_wide), KEY_BOOL, "use_double_wide_mlp", NULL, 0 },
-    };
+    static const rg_key double_wide_row = { 0, KEY_BOOL, "use_double_wide_mlp", NULL, 0 };
+    gemma4_settings *own = RG_OWN_EDIT(c, gemma4_settings);
+    bool double_wide;
     int n_shared;
 
-    if (!rg_config_keys(&s, ckpt, rows, RG_LEN(rows), err) || !rg_config_keys(&n_shared, ckpt, &shared_row, 1, err) ||
-        !finish_windows(c, ckpt, 6, 1, err))
+    if (!rg_config_keys(&double_wide, ckpt, &double_wide_row, 1, err) ||
+        !rg_config_keys(&n_shared, ckpt, &shared_row, 1, err) || !finish_windows(c, ckpt, 6, 1, err))
         return false;
     c->layer[c->n_layers - 1].window = c->layer[c->n_layers - 1].rope = 0; /* whatever layer_types says */
-    if (s.experts && c->routing.n_experts < 1)
-        return rg_fail(err, RG_E_INPUT, "%s: enable_moe_block is true, but there is no num_experts",
+    if (own->has_experts && c->routing.n_experts < 1)
+        return rg_fail(err, RG_E_INPUT, "%s: the layers have experts, but there is no num_experts",
                        rg_checkpoint_path(ckpt));
-    if (!s.experts)
+    if (!own->has_experts)
         c->routing.n_experts = c->routing.n_used = c->moe_ffn_dim = 0;
     if (!own->k_is_v || !own->global_kv_heads)
         own->global_kv_heads = c->n_kv_heads;
@@ -175,7 +141,7 @@ static bool finish_hf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         return false;
     if (c->ffn_dim > INT32_MAX / 4)
         return rg_fail(err, RG_E_INPUT, "%s: intermediate_size %d is too large", rg_checkpoint_path(ckpt), c->ffn_dim);
-    for (int i = 0; s.double_wide && i < c->n_layers; i++)
+    for (int i = 0; double_wide && i < c->n_layers; i++)
         c->layer[i].ffn_dim = when_own_kv(c, i) ? 0 : 2 * c->ffn_dim;
     return true;
 }
@@ -209,7 +175,7 @@ static bool read_for_layer(const rg_config *c, const rg_checkpoint *ckpt, const 
 /* GGUF's lists with an entry for each layer: which have a window, K/V heads, the MLP's width. */
 static bool read_gguf_layers(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    settings *own = RG_OWN_EDIT(c, settings);
+    gemma4_settings *own = RG_OWN_EDIT(c, gemma4_settings);
 
     c->n_kv_heads = own->global_kv_heads = 0;
     for (int i = 0; i < c->n_layers; i++) {
@@ -234,7 +200,7 @@ static bool read_gguf_layers(rg_config *c, const rg_checkpoint *ckpt, rg_error *
 
 static bool finish_gguf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    settings *own = RG_OWN_EDIT(c, settings);
+    gemma4_settings *own = RG_OWN_EDIT(c, gemma4_settings);
     const rg_tensor *table = rg_checkpoint_find(ckpt, "per_layer_token_embd.weight");
     int n_shared;
     char key[128];
@@ -254,7 +220,7 @@ static bool finish_gguf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 /* GGUF says each length of a head twice, and how many of its columns are rotated. */
 static bool require_lengths(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    const int full = RG_OWN(c, settings)->global_head_dim;
+    const int full = RG_OWN(c, gemma4_settings)->global_head_dim;
     const struct {
         const char *suffix;
         int want;
@@ -271,10 +237,10 @@ static bool require_lengths(const rg_config *c, const rg_checkpoint *ckpt, rg_er
     return true;
 }
 
-static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+bool finish_gemma4(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     static const char *const gelu[] = { "gelu_pytorch_tanh", NULL };
-    settings *own = RG_OWN_EDIT(c, settings);
+    gemma4_settings *own = RG_OWN_EDIT(c, gemma4_settings);
     rg_config full;
 
     c->attn_scale = 1;
@@ -295,6 +261,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if ((int64_t)own->per_layer.dim * c->n_layers > INT32_MAX / 4)
         return rg_fail(err, RG_E_INPUT, "%s: hidden_size_per_layer_input %d is too large", rg_checkpoint_path(ckpt),
                        own->per_layer.dim);
+    own->has_experts = c->routing.n_experts > 0;
     c->routing.score = RG_SCORE_SOFTMAX;
     c->routing.renormalize = true;
     c->routing.scale = 1;
@@ -345,7 +312,7 @@ static bool put_pattern(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
-    const int full = RG_OWN(c, settings)->global_head_dim;
+    const int full = RG_OWN(c, gemma4_settings)->global_head_dim;
     int n_shared = 0;
 
     for (int i = 0; i < c->n_layers; i++)
@@ -367,53 +334,24 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-static WHEN(when_per_layer, RG_OWN(c, settings)->per_layer.dim > 0)
-static WHEN(when_experts, c->routing.n_experts > 0)
-static WHEN(when_v, when_own_kv(c, layer) && !(RG_OWN(c, settings)->k_is_v && is_full(c, layer)))
-static WHEN(when_v_bias, c->attn_bias && when_v(c, layer))
-static SIZE(HEAD, head_dim_of(c, layer))
-static SIZE(Q, (int64_t)c->n_heads * head_dim_of(c, layer))
-static SIZE(KV, (int64_t)kv_heads_of(c, layer) * head_dim_of(c, layer))
-static SIZE(PER_LAYER, RG_OWN(c, settings)->per_layer.dim)
-static SIZE(PER_LAYERS, (int64_t)c->n_layers * RG_OWN(c, settings)->per_layer.dim)
-static SIZE(PER_LAYER_VOCAB, RG_OWN(c, settings)->per_layer.vocab)
+static WHEN(when_per_layer, RG_OWN(c, gemma4_settings)->per_layer.dim > 0)
+WHEN(when_gemma4_experts, c->routing.n_experts > 0)
+WHEN(when_gemma4_v, when_own_kv(c, layer) && !(RG_OWN(c, gemma4_settings)->k_is_v && is_full(c, layer)))
+WHEN(when_gemma4_v_bias, c->attn_bias && when_gemma4_v(c, layer))
+SIZE(GEMMA4_HEAD, head_dim_of(c, layer))
+SIZE(GEMMA4_Q, (int64_t)c->n_heads * head_dim_of(c, layer))
+SIZE(GEMMA4_KV, (int64_t)kv_heads_of(c, layer) * head_dim_of(c, layer))
+static SIZE(PER_LAYER, RG_OWN(c, gemma4_settings)->per_layer.dim)
+static SIZE(PER_LAYERS, (int64_t)c->n_layers * RG_OWN(c, gemma4_settings)->per_layer.dim)
+static SIZE(PER_LAYER_VOCAB, RG_OWN(c, gemma4_settings)->per_layer.vocab)
 
 static const rg_weight_spec weights[] = {
     WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, WEIGHTS_PER_LAYER(when_per_layer, PER_LAYER_VOCAB, PER_LAYERS, PER_LAYER),
     { 0 },
 };
 
-#define GATE_UP .stored = { N_EXPERTS, MOE_DIM_2, DIM }, .when = when_experts
-
 static const rg_weight_spec layer_weights[] = {
-    { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },
-    { W_Q_PROJ, "self_attn.q_proj", "attn_q", { Q, DIM }, SPLIT_ROWS },
-    { W_K_PROJ, "self_attn.k_proj", "attn_k", { KV, DIM }, SPLIT_ROWS, .when = when_own_kv },
-    { W_V_PROJ, "self_attn.v_proj", "attn_v", { KV, DIM }, SPLIT_ROWS, .when = when_v },
-    { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q }, SPLIT_COLS },
-    { W_Q_BIAS, "self_attn.q_proj.bias", "attn_q.bias", { Q }, SPLIT_ROWS, .when = when_attn_bias },
-    { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV }, SPLIT_ROWS, .when = when_own_kv_bias },
-    { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV }, SPLIT_ROWS, .when = when_v_bias },
-    { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias },
-    { W_Q_NORM, "self_attn.q_norm", "attn_q_norm", { HEAD } },
-    { W_K_NORM, "self_attn.k_norm", "attn_k_norm", { HEAD }, .when = when_own_kv },
-    { W_POST_ATTN_NORM, "post_attention_layernorm", "post_attention_norm", { DIM } },
-    { W_FFN_NORM, "pre_feedforward_layernorm", "ffn_norm", { DIM } },
-    WEIGHTS_MLP,
-    { W_POST_FFN_NORM, "post_feedforward_layernorm", "post_ffw_norm", { DIM } },
-    { W_MLP_NORM, "post_feedforward_layernorm_1", "post_ffw_norm_1", { DIM }, .when = when_experts },
-    { W_EXPERTS_NORM, "pre_feedforward_layernorm_2", "pre_ffw_norm_2", { DIM }, .when = when_experts },
-    { W_POST_EXPERTS_NORM, "post_feedforward_layernorm_2", "post_ffw_norm_2", { DIM }, .when = when_experts },
-    { W_ROUTER_NORM, "router.scale", "ffn_gate_inp.scale", { DIM }, .when = when_experts, .bare = true },
-    { W_ROUTER, "router.proj", "ffn_gate_inp", { N_EXPERTS, DIM }, .when = when_experts },
-    { W_EXPERT_SCALE, "router.per_expert_scale", "ffn_down_exps.scale", { N_EXPERTS }, .when = when_experts,
-      .bare = true },
-    { W_GATE_EXPERTS, "experts.gate_up_proj", "ffn_gate_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS, GATE_UP,
-      .first_row = ROW_0 },
-    { W_UP_EXPERTS, "experts.gate_up_proj", "ffn_gate_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS, GATE_UP,
-      .first_row = MOE_DIM },
-    { W_DOWN_EXPERTS, "experts.down_proj", "ffn_down_exps", { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS,
-      .when = when_experts },
+    WEIGHTS_GEMMA4_LAYER,
     WEIGHTS_OF_PER_LAYER(when_per_layer, PER_LAYER),
     { W_SCALAR, "layer_scalar", "layer_output_scale", { ONE } },
     { 0 },
@@ -421,7 +359,7 @@ static const rg_weight_spec layer_weights[] = {
 
 /* ---- the text ---------------------------------------------------------------------------------------------------- */
 
-static void keep(const rg_config *c, int layer, rg_keep *out)
+void keep_gemma4(const rg_config *c, int layer, rg_keep *out)
 {
     *out = (rg_keep){ .sight = rg_config_sight(c, layer), .shared_with = c->layer[layer].kv_layer };
     if (out->shared_with < 0)
@@ -431,7 +369,7 @@ static void keep(const rg_config *c, int layer, rg_keep *out)
 
 static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
-    const gemma_per_layer *p = &RG_OWN(l->c, settings)->per_layer;
+    const gemma_per_layer *p = &RG_OWN(l->c, gemma4_settings)->per_layer;
 
     rg_embed(f, x, l->w[W_EMBED_TOKENS], (float)l->c->embed_scale);
     if (p->dim)
@@ -440,7 +378,7 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
 
 const rg_arch rg_arch_gemma4 = {
     .hf_name = "Gemma4ForCausalLM", .hf_type = "gemma4_text", .gguf_name = "gemma4", .hf_prefix = "model.layers.",
-    RG_KEYS(keys), .own_bytes = sizeof(settings), .finish = finish, .weights = weights,
-    RG_KIND(layer_weights, keep, block), .halves_window = true, .embed = embed, .put_gguf = put_gguf,
+    RG_KEYS(keys), .own_bytes = sizeof(gemma4_settings), .finish = finish_gemma4, .weights = weights,
+    RG_KIND(layer_weights, keep_gemma4, block), .halves_window = true, .embed = embed, .put_gguf = put_gguf,
     .ignored = gemma_ignored,
 };

@@ -333,6 +333,7 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
                                sizeof(float);
         break;
     case RG_OP_MIX: c.count.ops = 2.0 * c.cells * op->in[0]->cols / op->n; break;
+    case RG_OP_SCALE_BY_TYPE: c.count.weight_bytes = 2 * sizeof(float); break;
     case RG_OP_SCALE_COLUMNS:
     case RG_OP_RMSNORM:
     case RG_OP_LAYERNORM:

@@ -260,15 +260,69 @@ void rg_cpu_add(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     pieces(r, f, op, add_piece);
 }
 
-static void embed_types_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+/* The token type of a row. */
+static int type_of(const rg_batch *b, int row)
 {
-    const rg_weight *table = op->w[0];
-    const rg_span *span = f->batch->spans;
+    const rg_span *span = b->spans;
 
     while (row >= span->first_row + span->n_rows)
         span++;
-    const bool second = span->second > 0 && f->batch->index[row] >= span->second;
-    cpu->add(rg_act_row(f, op->out[0], row) + first, table->vec + (second && table->rows > 1) * table->cols + first, n);
+    return span->second > 0 && b->index[row] >= span->second;
+}
+
+static void embed_types_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    const rg_weight *table = op->w[0];
+    const int type = table->rows > 1 ? type_of(f->batch, row) : 0;
+
+    cpu->add(rg_act_row(f, op->out[0], row) + first, table->vec + type * table->cols + first, n);
+}
+
+static void scale_by_type_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    float *y = rg_act_row(f, op->out[0], row) + first;
+
+    cpu->scale(y, y, op->w[type_of(f->batch, row)]->vec[0], n);
+}
+
+static void keep_type_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    (void)cpu;
+    if (type_of(f->batch, row) != op->n)
+        memset(rg_act_row(f, op->out[0], row) + first, 0, (size_t)n * sizeof(float));
+}
+
+void rg_cpu_scale_by_type(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, scale_by_type_piece);
+}
+
+void rg_cpu_keep_type(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, keep_type_piece);
+}
+
+/* A chunk is a row: exponentials by the kernel, which is the same everywhere, and their sum in double, in rising
+ * order. */
+void rg_cpu_soften(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    const rg_act *y = op->out[0], *x = op->in[0];
+
+    for (int row; (row = rg_chunk_next(f, y->rows)) >= 0;) {
+        const float *from = rg_act_row(f, x, row), t = f->batch->temperatures[row];
+        float *to = rg_act_row(f, y, row), most = from[0];
+        double sum = 0;
+
+        for (int i = 1; i < y->cols; i++)
+            most = from[i] > most ? from[i] : most;
+        for (int i = 0; i < y->cols; i++)
+            to[i] = (from[i] - most) / t;
+        r->cpu->act[RG_EXP](to, to, y->cols);
+        for (int i = 0; i < y->cols; i++)
+            sum += (double)to[i];
+        r->cpu->scale(to, to, (float)(1 / sum), y->cols);
+    }
+    rg_phase_done(f);
 }
 
 static void features_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)

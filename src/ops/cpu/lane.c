@@ -99,6 +99,13 @@ void *rg_cpu_lane_activations(rg_lane *lane_, size_t *bytes)
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
 
+static void deliver_row(rg_fwd *f, const rg_outputs *out, const rg_sink *sink, int i)
+{
+    if (out->soft)
+        sink->soft(sink->arg, f->thread, i, rg_act_row(f, out->soft, i));
+    sink->logits(sink->arg, f->thread, i, rg_act_row(f, out->logits, i));
+}
+
 /* Wanted rows are chunks too: whoever made a row probably has it in its cache. */
 static void deliver(rg_fwd *f, const rg_batch *b, const rg_outputs *out, const rg_sink *sink)
 {
@@ -106,7 +113,7 @@ static void deliver(rg_fwd *f, const rg_batch *b, const rg_outputs *out, const r
 
     for (int i; n_all && (i = rg_chunk_next(f, n_all)) >= 0;)
         if (i < n_logits)
-            sink->logits(sink->arg, f->thread, i, rg_act_row(f, out->logits, i));
+            deliver_row(f, out, sink, i);
         else if (i < n_logits + n_hidden)
             sink->hidden(sink->arg, f->thread, i - n_logits, rg_act_row(f, out->hidden, b->hidden[i - n_logits].first),
                          rg_act_stride(f, out->hidden));

@@ -51,6 +51,9 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_STATE_SPACE] = rg_cpu_state_space,
     [RG_OP_LRU] = rg_cpu_lru,
     [RG_OP_SOFTCAP] = rg_cpu_softcap,
+    [RG_OP_SCALE_BY_TYPE] = rg_cpu_scale_by_type,
+    [RG_OP_KEEP_TYPE] = rg_cpu_keep_type,
+    [RG_OP_SOFTEN] = rg_cpu_soften,
 };
 
 /* What an operation wrote must be rounded again, but for columns in another order, which it rounds as well. */

@@ -77,6 +77,7 @@ rg_cpu_op rg_cpu_embed, rg_cpu_embed_positions, rg_cpu_gather, rg_cpu_linear, rg
 rg_cpu_op rg_cpu_adapt, rg_cpu_sparsify, rg_cpu_permute;
 rg_cpu_op rg_cpu_add, rg_cpu_mul, rg_cpu_scale, rg_cpu_scale_by_position, rg_cpu_softcap;
 rg_cpu_op rg_cpu_act_mul, rg_cpu_activate;
+rg_cpu_op rg_cpu_scale_by_type, rg_cpu_keep_type, rg_cpu_soften;
 rg_cpu_op rg_cpu_scale_columns, rg_cpu_match_rms, rg_cpu_cut_gate, rg_cpu_mix;
 rg_cpu_op rg_cpu_rmsnorm, rg_cpu_l2norm, rg_cpu_layernorm, rg_cpu_decay;
 rg_cpu_op rg_cpu_rotate, rg_cpu_kv_store, rg_cpu_attention, rg_cpu_rows_store, rg_cpu_choose_keys;
