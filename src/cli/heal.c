@@ -136,7 +136,7 @@ bool cli_repair_train(cli_repair *r, const rg_stand_in *stand_in, const char *wh
     return ok;
 }
 
-static const char *const checkpoints[] = { "repair", "control", "training" };
+static const char *const checkpoints[] = { "repair", "control", "training", "training.layers" };
 
 bool cli_heal_is_begun(const char *dst)
 {

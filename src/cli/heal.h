@@ -38,7 +38,8 @@ double cli_heal_share(double whole, double before, double after);
 void cli_heal_remove(const char *dir);
 
 /* Checkpoints of a run lie beside what it makes: DST.repair.safetensors, DST.control.safetensors and
- * DST.training.safetensors, until all of it is done.  True if one is there; remove them. */
+ * DST.training.safetensors, of qat's layers DST.training.layers.safetensors, until all of it is done.  True if one is
+ * there; remove them. */
 bool cli_heal_is_begun(const char *dst);
 void cli_heal_forget(const char *dst);
 

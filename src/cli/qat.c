@@ -130,10 +130,13 @@ static void tell(void *arg, int layer, int step, double loss)
 
 static bool train_blocks(qat_job *j, rg_error *err)
 {
+    char saved[1300];
     rg_train_settings s = j->r.s;
     const rg_texts texts = { .rows = j->run->n_samples, .length = j->run->ctx, .ids = j->run->ids };
 
     s.clip = 0;
+    if (snprintf(saved, sizeof saved, "%s.layers.safetensors", j->run->work) >= (int)sizeof saved)
+        return rg_fail(err, RG_E_USAGE, "%s: the path is too long", j->run->work);
     return rg_qat_train_blocks(j->grid, j->r.masters,
                                &(rg_qat_blocks){ .backend = j->r.backend,
                                                  .pool = j->r.pool,
@@ -146,7 +149,10 @@ static bool train_blocks(qat_job *j, rg_error *err)
                                                  .settings = &s,
                                                  .told = tell,
                                                  .told_arg = j,
-                                                 .stop = cli_interrupted },
+                                                 .stop = cli_interrupted,
+                                                 .saved = saved,
+                                                 .save = j->run->h->save ? j->run->h->save : CLI_TRAINING_SAVE,
+                                                 .resume = j->run->h->resume },
                                err);
 }
 

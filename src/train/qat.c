@@ -313,6 +313,30 @@ bool rg_qat_fix_layer(rg_qat *q, int layer, rg_error *err)
     return ok;
 }
 
+bool rg_qat_each_fixed(const rg_qat *q, int layer, rg_qat_tensor_fn *each, void *arg, rg_error *err)
+{
+    char codes[NAME];
+    bool ok = true;
+
+    for (int i = 0; ok && i < q->n; i++) {
+        const matrix *m = &q->all[i];
+        const int64_t all[] = { m->rows, m->cols }, groups[] = { m->rows, m->groups };
+
+        if (!is_of(m, layer) || !m->code)
+            continue;
+        snprintf(codes, sizeof codes, "%.600s.codes", m->master->name);
+        ok = each(arg, codes, RG_U8, all, m->code, err) && each(arg, m->name_scale, RG_F32, groups, m->scale, err) &&
+             each(arg, m->name_zero, RG_F32, groups, m->zero, err);
+    }
+    return ok;
+}
+
+void rg_qat_describe(const rg_qat *q, rg_buf *to)
+{
+    rg_buf_printf(to, "grid %d of %d bits, groups of %lld, scales %.17g", (int)q->grid.kind, q->grid.bits,
+                  (long long)q->grid.group, q->scale_rate);
+}
+
 bool rg_qat_fix_codes(rg_qat *q, rg_error *err)
 {
     return rg_qat_fix_layer(q, RG_ALL_LAYERS, err);

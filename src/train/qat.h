@@ -46,7 +46,12 @@ typedef struct rg_qat_blocks {
     const rg_train_settings *settings; /* AdamW's */
     void (*told)(void *arg, int layer, int step, double loss); /* of every step, before its update; or NULL */
     void *told_arg;
-    bool (*stop)(void); /* true: give up; or NULL */
+    bool (*stop)(void); /* true: save, and give up; or NULL */
+    /* A checkpoint, written behind every layer and after every `save` steps of one; NULL: none.  resume: go on from it,
+     * if it is there, to the same bits; it is refused if other settings or texts made it. */
+    const char *saved;
+    int save;
+    bool resume;
 } rg_qat_blocks;
 bool rg_qat_train_blocks(rg_qat *q, rg_masters *m, const rg_qat_blocks *b, rg_error *err) RG_MUST_CHECK;
 

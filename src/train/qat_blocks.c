@@ -16,6 +16,8 @@ typedef struct blocks {
     rg_mat whole, target, grid,
         next; /* inputs of the layer of before, what it gives; on the grid; and what that gives */
     int n_layers;
+    rg_checkpoint *at; /* that the run goes on from, at this layer and step; NULL: from the beginning */
+    int at_layer, at_step;
     /* A step. */
     int first; /* position */
     double scale, loss;
@@ -114,24 +116,60 @@ static bool forward(blocks *v, int layer, const rg_mat *in, const rg_mat *out, r
                            err);
 }
 
-static bool train_layer(blocks *v, int layer, rg_error *err)
+/* Steps of a layer from number `from` on, and checkpoints on the way. */
+static bool take_steps(blocks *v, int layer, int from, rg_adamw *a, rg_error *err)
 {
     const rg_qat_blocks *b = v->b;
+    bool ok = true;
+
+    for (int s = from; ok && s < b->steps; s++) {
+        ok = train_step(v, layer, s, a, err);
+        if (ok && b->told)
+            b->told(b->told_arg, layer, s, v->loss);
+        const bool stop = ok && b->stop && b->stop(), last = s + 1 == b->steps;
+        if (ok && !last && (stop || (b->save && (s + 1) % b->save == 0)))
+            ok = rg_qat_blocks_save(v->q, b, layer, s + 1, a, err);
+        if (ok && stop && !last)
+            ok = rg_fail(err, RG_E_IO, "interrupted in layer %d%s", layer,
+                         b->saved ? "; the same command with --resume goes on" : "");
+    }
+    return ok;
+}
+
+/* Train the layer, from where the checkpoint left it if it is that one, and fix its codes. */
+static bool learn_layer(blocks *v, int layer, rg_error *err)
+{
+    const int from = v->at && layer == v->at_layer ? v->at_step : 0;
     rg_adamw a = { 0 };
+    bool ok = rg_qat_add_layer(v->q, layer, &a, err);
+
+    if (ok && from) {
+        ok = rg_qat_blocks_take_trained(&a, v->at, err);
+        a.step = from;
+    }
+    rg_qat_apply_layer(v->q, layer, &v->lane);
+    ok = ok && rg_masters_push_layer(v->m, layer, err) && take_steps(v, layer, from, &a, err);
+    rg_adamw_close(&a);
+    return ok && rg_qat_fix_layer(v->q, layer, err) && rg_qat_blocks_save(v->q, v->b, layer + 1, 0, NULL, err);
+}
+
+/* A layer that an earlier run has done. */
+static bool take_layer(blocks *v, int layer, rg_error *err)
+{
+    const bool ok = rg_qat_fix_layer(v->q, layer, err) && rg_qat_blocks_take_fixed(v->q, layer, v->at, err);
+
+    rg_qat_apply_layer(v->q, layer, &v->lane);
+    return ok;
+}
+
+static bool train_layer(blocks *v, int layer, rg_error *err)
+{
     bool ok;
 
     rg_qat_lift_layer(v->q, layer);
-    ok = forward(v, layer, &v->whole, &v->target, err) && rg_qat_add_layer(v->q, layer, &a, err);
-    rg_qat_apply_layer(v->q, layer, &v->lane);
-    ok = ok && rg_masters_push_layer(v->m, layer, err);
-    for (int s = 0; ok && s < b->steps; s++) {
-        ok = train_step(v, layer, s, &a, err);
-        if (ok && b->told)
-            b->told(b->told_arg, layer, s, v->loss);
-        ok = ok && (!b->stop || !b->stop() || rg_fail(err, RG_E_IO, "interrupted in layer %d", layer));
-    }
-    rg_adamw_close(&a);
-    ok = ok && rg_qat_fix_layer(v->q, layer, err) && forward(v, layer, &v->grid, &v->next, err);
+    ok = forward(v, layer, &v->whole, &v->target, err) &&
+         (v->at && layer < v->at_layer ? take_layer(v, layer, err) : learn_layer(v, layer, err)) &&
+         forward(v, layer, &v->grid, &v->next, err);
     const rg_mat whole = v->whole, grid = v->grid;
     v->whole = v->target;
     v->target = whole;
@@ -147,9 +185,10 @@ bool rg_qat_train_blocks(rg_qat *q, rg_masters *m, const rg_qat_blocks *b, rg_er
 
     rg_back_lane_open(&v.lane, b->backend, b->pool, b->n_threads);
     v.passes = rg_passes_new(m, b->backend, &(rg_passes_options){ .n_threads = b->n_threads, .pool = b->pool }, err);
-    ok = v.passes && take_embedding(&v, err);
+    ok = v.passes && rg_qat_blocks_open(q, b, &v.at, &v.at_layer, &v.at_step, err) && take_embedding(&v, err);
     for (int i = 0; ok && i < v.n_layers; i++)
         ok = train_layer(&v, i, err);
+    rg_checkpoint_close(v.at);
     rg_passes_free(v.passes);
     rg_back_lane_close(&v.lane);
     rg_slab_fini(&v.rows);

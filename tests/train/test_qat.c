@@ -333,12 +333,110 @@ static void a_layer_at_a_time_as_the_golden(void **state)
     rg_free(want);
 }
 
+/* ---- checkpoints of a layer at a time ------------------------------------------------------------------------------ */
+
+enum { SAVED_STEPS = 6, SAVE = 4 };
+
+static int steps_until_stop, steps_made;
+
+static bool stop_soon(void)
+{
+    return --steps_until_stop == 0;
+}
+
+static void count_step(void *arg, int layer, int step, double loss)
+{
+    (void)arg, (void)layer, (void)step, (void)loss;
+    steps_made++;
+}
+
+/* Train a layer at a time; stop after so many steps (-1: not).  False: it was stopped, or *err. */
+static bool train_saved(rg_qat **q, trained *t, const char *saved, int stop_after, double rate, rg_error *err)
+{
+    static int32_t ids[4 * LENGTH];
+    const rg_grid grid = { RG_GRID_AFFINE, 3, GROUP };
+    rg_train_settings s = rg_train_settings_default();
+
+    for (size_t i = 0; i < RG_LEN(ids); i++)
+        ids[i] = (int32_t)(i * 37 % 311);
+    s.clip = s.weight_decay = 0;
+    trained_open(t, test_data("llama"), 2, 0);
+    *q = rg_qat_new(t->masters, &grid, 2, false, err);
+    assert_non_null(*q);
+    assert_true(rg_masters_push(t->masters, err));
+    steps_until_stop = stop_after;
+    steps_made = 0;
+    return rg_qat_train_blocks(*q, t->masters,
+                               &(rg_qat_blocks){ .backend = trained_backend(),
+                                                 .pool = t->pool,
+                                                 .n_threads = 2,
+                                                 .texts = &(rg_texts){ .rows = 4, .length = LENGTH, .ids = ids },
+                                                 .rows = 2,
+                                                 .steps = SAVED_STEPS,
+                                                 .rate = rate,
+                                                 .floor = 0.05,
+                                                 .settings = &s,
+                                                 .told = count_step,
+                                                 .stop = stop_soon,
+                                                 .saved = saved,
+                                                 .save = SAVE,
+                                                 .resume = true },
+                               err);
+}
+
+static void close_saved(rg_qat *q, trained *t)
+{
+    rg_qat_free(q);
+    trained_close(t);
+}
+
+/* Stopped anywhere, a run goes on to the same codes and scales, and makes only the steps that are left. */
+static void a_layer_at_a_time_goes_on(void **state)
+{
+    static const int stops[] = { 1, 3, SAVED_STEPS - 1, SAVED_STEPS, SAVED_STEPS + 1, 2 * SAVED_STEPS + 5 };
+    char path[512];
+    rg_error err = { 0 };
+    rg_qat *whole, *q;
+    trained t, other;
+
+    (void)state;
+    assert_ok(train_saved(&whole, &t, NULL, -1, 3e-4, &err), err);
+    const int all = steps_made;
+    assert_int_equal(all, 3 * SAVED_STEPS);
+    for (size_t i = 0; i < RG_LEN(stops); i++) {
+        snprintf(path, sizeof path, "%s", test_scratch("layers.safetensors"));
+        remove(path);
+        err = (rg_error){ 0 };
+        const bool done = train_saved(&q, &other, path, stops[i], 3e-4, &err);
+        const int made = steps_made;
+
+        close_saved(q, &other);
+        assert_true(done == (stops[i] % SAVED_STEPS == 0)); /* the last step of a layer is followed by its checkpoint */
+        assert_true(done || strstr(err.text, "interrupted in layer"));
+        assert_ok(train_saved(&q, &other, path, -1, 3e-4, &err), err);
+        assert_int_equal(steps_made, all - made);
+        for (int k = 0; k < rg_qat_count(whole); k++) {
+            const rg_qat_matrix a = rg_qat_at(whole, k), b = rg_qat_at(q, k);
+
+            assert_memory_equal(a.code, b.code, (size_t)(a.rows * a.cols));
+            assert_memory_equal(a.scale, b.scale, (size_t)(a.rows * a.groups) * sizeof(float));
+            assert_memory_equal(a.zero, b.zero, (size_t)(a.rows * a.groups) * sizeof(float));
+        }
+        close_saved(q, &other);
+    }
+    assert_false(train_saved(&q, &other, path, -1, 2e-4, &err)); /* another rate */
+    assert_non_null(strstr(err.text, "other settings"));
+    close_saved(q, &other);
+    close_saved(whole, &t);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grids_as_the_golden),
         cmocka_unit_test(runs_as_the_golden),
         cmocka_unit_test(a_layer_at_a_time_as_the_golden),
+        cmocka_unit_test(a_layer_at_a_time_goes_on),
     };
 
     test_init(argc, argv);
