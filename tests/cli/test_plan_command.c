@@ -173,7 +173,7 @@ static void speed_up_needs_steps_without_drafts(void **state)
 {
     (void)state;
     test_profile_folder(1);
-    assert_int_equal(command_run("run tales-1m -p Once -n 60 --ignore-eos --threads 1 --draft suffix"), 0);
+    assert_int_equal(command_run("run tales-1m -p Once -n 60 --ignore-eos --threads 1 --draft suffix --verbose"), 0);
     assert_non_null(strstr(command_err, " ids drafted by suffix, "));
     assert_null(strstr(command_err, "as quick as"));
 }

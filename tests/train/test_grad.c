@@ -404,8 +404,9 @@ static void keeps_and_multiplies_what_is_counted(void **state)
 
 static void names_the_operations_without_a_backward(void **state)
 {
-    /* A gated product is run as its parts; deltas, zeros and orders of columns are not of models that are trained. */
-    static const char *const without[] = { "sparsify", "permute", "gated", "adapt" };
+    /* A gated product is run as its parts; deltas, zeros, orders of columns, factors by type and softened answers are not of models that
+     * are trained. */
+    static const char *const without[] = { "sparsify", "permute", "gated", "adapt", "scale_by_type", "keep_type", "soften" };
     size_t n = 0;
 
     (void)state;
