@@ -90,7 +90,7 @@ double now_s(void)
 /* ---- clients ----------------------------------------------------------------------------------------------------------- */
 
 static list ttft, gaps, tpot, e2e, reject_time;
-static long n_done, n_failed, n_busy, n_good, n_sent, n_cancelled, n_rest, tokens_out, tokens_in;
+static long n_done, n_failed, n_busy, n_good, n_answered, n_sent, n_cancelled, n_rest, tokens_out, tokens_in;
 static double measure_from, measure_to;
 static long rss_first, rss_most, rss_last; /* KiB */
 static client *idle;                       /* who may ask next */
@@ -209,7 +209,7 @@ static bool begin(client *c, double due)
     compose(c);
     choose_cancel(c);
     c->due = due;
-    c->first = c->last = 0;
+    c->first = c->last = c->worst_gap = 0;
     c->sent = c->n_head = c->n_tail = 0;
     c->n_events = 0;
     c->match = 0;
@@ -268,7 +268,9 @@ void client_done(client *c, bool ok)
         add(&e2e, t - c->due);
         if (n > 1 && o.stream)
             add(&tpot, each);
-        n_good += (o.ttft_goal <= 0 || first - c->due <= o.ttft_goal) && (o.tpot_goal <= 0 || each <= o.tpot_goal);
+        n_answered++;
+        n_good += (o.ttft_goal <= 0 || first - c->due <= o.ttft_goal) && (o.tpot_goal <= 0 || each <= o.tpot_goal) &&
+                  (o.gap_goal <= 0 || c->worst_gap <= o.gap_goal);
     }
 }
 
@@ -281,6 +283,8 @@ void client_event(client *c)
         c->first = t;
     else if (c->last >= measure_from && t <= measure_to)
         add(&gaps, t - c->last);
+    if (c->n_events > 1 && t - c->last > c->worst_gap)
+        c->worst_gap = t - c->last;
     c->last = t;
     if (c->cancel == LEAVES_AT_EVENT && (double)c->n_events >= c->cancel_at)
         give_up(c);
@@ -422,19 +426,28 @@ static void print_list(const char *name, list *l)
                1e3 * quantile(l, 0.9), 1e3 * quantile(l, 0.99), 1e3 * quantile(l, 1));
 }
 
+/* Of the requests that were due, those that were answered within all goals; one that was refused or failed was not. */
+static double good_share(void)
+{
+    const long n = n_answered + n_busy + n_failed;
+
+    return n ? (double)n_good / (double)n : 0;
+}
+
 static void report(double s, double own, double server)
 {
     if (o.json)
         printf("{\"clients\":%ld,\"prompt\":%ld,\"output\":%ld,\"rate\":%g,\"stream\":%s,\"seconds\":%.3f,\"completed\":%ld,"
                "\"failed\":%ld,\"busy\":%ld,\"cancelled\":%ld,\"requests_s\":%.3f,\"output_tok_s\":%.3f,"
-               "\"goodput_requests_s\":%.3f,\"own_cpu\":%.4f,\"server_cpu\":%.4f,\"rss_kib\":[%ld,%ld,%ld]", o.clients, o.prompt,
-               o.output, o.rate, o.stream ? "true" : "false", s, n_done, n_failed, n_busy, n_cancelled, (double)n_done / s,
-               (double)tokens_out / s, (double)n_good / s, own, server, rss_first, rss_most, rss_last);
+               "\"goodput_requests_s\":%.3f,\"good\":%.4f,\"own_cpu\":%.4f,\"server_cpu\":%.4f,"
+               "\"rss_kib\":[%ld,%ld,%ld]", o.clients, o.prompt, o.output, o.rate,
+               o.stream ? "true" : "false", s, n_done, n_failed, n_busy, n_cancelled, (double)n_done / s,
+               (double)tokens_out / s, (double)n_good / s, good_share(), own, server, rss_first, rss_most, rss_last);
     else
         printf("%ld done, %ld failed, %ld refused as busy, %ld left in %.2f s: %.2f requests/s, %.1f output tokens/s, goodput "
-               "%.2f requests/s\nprocessor: %.3f of a core here, %.3f in the server, whose memory went %ld, at most %ld, %ld "
-               "KiB\n", n_done, n_failed, n_busy, n_cancelled, s, (double)n_done / s, (double)tokens_out / s,
-               (double)n_good / s, own, server, rss_first, rss_most, rss_last);
+               "%.2f requests/s (%.3f of all)\nprocessor: %.3f of a core here, %.3f in the server, whose memory went %ld, at "
+               "most %ld, %ld KiB\n", n_done, n_failed, n_busy, n_cancelled, s, (double)n_done / s, (double)tokens_out / s,
+               (double)n_good / s, good_share(), own, server, rss_first, rss_most, rss_last);
     print_list("ttft", &ttft);
     print_list("gap", &gaps);
     print_list("tpot", &tpot);
@@ -471,6 +484,7 @@ static const struct flag {
     { "--seed", &o.seed, NULL, NULL, "of the draws" },
     { "--ttft-goal", NULL, &o.ttft_goal, NULL, "seconds: only faster first tokens are goodput" },
     { "--tpot-goal", NULL, &o.tpot_goal, NULL, "seconds per token: the same" },
+    { "--gap-goal", NULL, &o.gap_goal, NULL, "seconds: only answers without a longer gap between tokens" },
     { "--server-pid", &o.server_pid, NULL, NULL, "whose processor time and memory to report" },
     { "--cancel", NULL, &o.cancel, NULL, "share of the requests whose client leaves, in any phase" },
 };

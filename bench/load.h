@@ -10,7 +10,7 @@
 typedef struct options {
     const char *host, *path, *model, *key;
     long port, clients, prompt, output, output_most, vocab, requests, prefix, seed, server_pid, prompt_most;
-    double seconds, rate, share, warmup, ttft_goal, tpot_goal, cancel;
+    double seconds, rate, share, warmup, ttft_goal, tpot_goal, gap_goal, cancel;
     bool stream, json, logprobs, leave;
 } options;
 
@@ -36,7 +36,7 @@ typedef struct client {
     int match;           /* of the mark that an event with text has */
     char tail[2048];     /* the end of the body, where usage stands */
     size_t n_tail;
-    double due, first, last;
+    double due, first, last, worst_gap;
     long n_events, wanted;
     cancel_kind cancel;
     double cancel_at;    /* a time, an event's number, or a byte of the request */

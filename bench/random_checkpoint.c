@@ -20,34 +20,82 @@
 
 enum { PIECES = 32, LONGEST_PIECE = 256, ROOM = 1 << 20 };
 
-static rg_type type_of(const rg_weight_set *s, int i, rg_type type)
+/* A tensor of the file: that of one weight, or of several that share it. */
+typedef struct item {
+    char name[160];
+    const rg_weight_spec *spec; /* of the first; NULL: factors of a rope, all 1 */
+    rg_type type;
+    int n;
+    int64_t shape[4];
+} item;
+
+static rg_type type_of(const rg_weight_spec *spec, int64_t cols, rg_type type)
 {
     uint64_t bytes;
 
-    if (rg_spec_is_vector(s->spec[i]) || s->spec[i]->role == W_ROUTER)
+    if (!spec || rg_spec_is_vector(spec) || spec->role == W_ROUTER)
         return RG_F32;
-    return rg_row_bytes(type, s->all[i].cols, &bytes) ? type : RG_F32;
+    return rg_row_bytes(type, cols, &bytes) ? type : RG_F32;
 }
 
-static bool declare(rg_ckpt_writer *w, const rg_weight_set *s, const rg_config *c, int i, rg_type type, rg_error *err)
+/* The sides of a weight's tensor as GGUF has it. */
+static int shape_of(const rg_weight_spec *spec, const rg_config *c, int layer, int64_t shape[4])
 {
-    const rg_weight_spec *spec = s->spec[i];
-    const rg_weight *v = &s->all[i];
-    char name[160];
-    int64_t shape[3] = { v->n_mats, v->rows, v->cols };
-    int n = rg_spec_dims(spec);
-    bool swapped = spec->load_gguf != NULL; /* stored transposed */
+    const bool shared = spec->first_row && !spec->split_in_gguf;
+    int n = 0;
 
-    (void)c;
-    if (s->layer[i] >= 0)
-        snprintf(name, sizeof name, "blk.%d.%s", s->layer[i], spec->gguf);
+    if (spec->gguf_shape[0])
+        for (; n < 4 && spec->gguf_shape[n]; n++)
+            shape[n] = spec->gguf_shape[n](c, layer);
+    else if (spec->stored[0] && (shared || spec->to_gguf || spec->load_gguf))
+        for (; n < 3 && spec->stored[n]; n++)
+            shape[n] = spec->stored[n](c, layer);
     else
-        snprintf(name, sizeof name, "%s", spec->gguf);
-    if (!strstr(name, ".bias") && strcmp(spec->gguf, "ssm_a") && strcmp(spec->gguf, "ssm_d"))
-        strncat(name, ".weight", sizeof name - strlen(name) - 1);
-    if (swapped)
-        shape[1] = v->cols, shape[2] = v->rows;
-    return rg_ckpt_declare(w, name, type_of(s, i, type), n, shape + 3 - n, err);
+        for (; n < rg_spec_dims(spec); n++)
+            shape[n] = spec->shape[n](c, layer);
+    return n;
+}
+
+/* One more tensor, unless the weight shares that of an earlier one; false: GGUF has no name for it. */
+static bool add_item(item *all, int *n, const rg_weight_spec *spec, const rg_config *c, int layer, rg_type type)
+{
+    rg_config as_gguf = *c;
+    char name[RG_WEIGHT_NAME];
+    item *it = &all[*n];
+
+    if (spec->derive)
+        return true;
+    as_gguf.from_gguf = true;
+    const rg_origin o = rg_origin_of(spec, &as_gguf, NULL, layer);
+    if (!rg_origin_name(&o, 0, name))
+        return false;
+    const size_t len = strlen(name);
+    const bool bare = spec->bare || (len > 5 && !strcmp(name + len - 5, ".bias"));
+
+    snprintf(it->name, sizeof it->name, "%s%s", name, bare ? "" : ".weight");
+    for (int i = *n - 1; i >= 0; i--)
+        if (!strcmp(all[i].name, it->name))
+            return true;
+    it->spec = spec;
+    it->n = shape_of(spec, c, layer, it->shape);
+    it->type = type_of(spec, it->shape[it->n - 1], type);
+    (*n)++;
+    return true;
+}
+
+/* GGUF has the scaling of some ropes as factors, for each pair of columns. */
+static void add_factors(item *all, int *n, const rg_config *c)
+{
+    static const char *const lengths[] = { "rope_factors_short.weight", "rope_factors_long.weight" };
+    const rg_rope_type rope = c->n_ropes ? c->ropes[0].type : RG_ROPE_DEFAULT;
+    const int n_tensors = rope == RG_ROPE_LONG ? 2 : rope == RG_ROPE_LLAMA3 || rope == RG_ROPE_PROPORTIONAL;
+
+    for (int i = 0; i < n_tensors; i++) {
+        item *it = &all[(*n)++];
+
+        *it = (item){ .type = RG_F32, .n = 1, .shape = { c->ropes[0].dim / 2 }, .spec = NULL };
+        snprintf(it->name, sizeof it->name, "%s", rope == RG_ROPE_LONG ? lengths[i] : "rope_freqs.weight");
+    }
 }
 
 /* Values that are encoded as one: a power of two that divides a row and that blocks divide, at most LONGEST if it can. */
@@ -65,7 +113,8 @@ static bool of_bf16; /* values are rounded to bf16 before they are encoded */
 static void draw(float *x, int64_t n, const rg_weight_spec *spec, float scale, rg_rng *rng)
 {
     for (int64_t k = 0; k < n; k++) {
-        x[k] = !strcmp(spec->gguf, "ssm_a") ? -1.0f - (float)(k % 16)
+        x[k] = !spec ? 1.0f
+               : !strcmp(spec->gguf, "ssm_a") ? -1.0f - (float)(k % 16)
                : !strcmp(spec->gguf, "ssm_dt.bias")
                    ? -4.6f /* steps of 0.01: a trained model's; states stay normal numbers */
                : rg_spec_is_vector(spec) ? 1.0f
@@ -86,19 +135,23 @@ static void make_pieces(uint8_t *to, size_t bytes, int64_t n, const rg_format *f
     }
 }
 
-static bool write_tensor(rg_ckpt_writer *w, const rg_weight_set *s, int i, rg_type type, rg_rng *rng, rg_error *err)
+static bool write_tensor(rg_ckpt_writer *w, const item *it, rg_rng *rng, rg_error *err)
 {
-    const rg_weight *v = &s->all[i];
-    const rg_format *f = rg_format_of(type_of(s, i, type));
-    int64_t n = piece_length(v->cols, f->block_len), per_row = v->cols / n, rows = v->n_mats * v->rows;
-    int64_t at_once = 1 + ROOM / (v->cols * (int64_t)sizeof(float));
+    const rg_format *f = rg_format_of(it->type);
+    const int64_t cols = it->shape[it->n - 1];
+    int64_t n = piece_length(cols, f->block_len), per_row = cols / n, rows = 1;
+    int64_t at_once = 1 + ROOM / (cols * (int64_t)sizeof(float));
     size_t bytes = (size_t)(n / f->block_len * f->block_bytes);
-    float scale = s->spec[i]->role == W_EMBED_TOKENS ? 4.0f : 1.0f / __builtin_sqrtf((float)v->cols);
+    const bool embeds = it->spec && it->spec->role == W_EMBED_TOKENS;
+    float scale = embeds ? 4.0f : 1.0f / __builtin_sqrtf((float)cols);
+
+    for (int i = 0; i < it->n - 1; i++)
+        rows *= it->shape[i];
     uint8_t *pieces = rg_array(PIECES, bytes), *to = rg_array((size_t)(at_once * per_row), bytes);
     bool ok = pieces && to ? true : rg_fail_memory(err, (size_t)(at_once * per_row) * bytes);
 
     if (ok)
-        make_pieces(pieces, bytes, n, f, s->spec[i], scale, rng);
+        make_pieces(pieces, bytes, n, f, it->spec, scale, rng);
     for (int64_t r = 0; ok && r < rows; r += at_once) {
         int64_t m = (rows - r < at_once ? rows - r : at_once) * per_row;
         for (int64_t k = 0; k < m; k++)
@@ -132,6 +185,24 @@ static bool put_tokenizer(rg_ckpt_writer *w, const char *path, int vocab_size, r
     return ok;
 }
 
+/* All tensors of the file; rg_free it.  NULL and *err: GGUF has no name for some weight, or there is no memory. */
+static item *plan_tensors(const rg_weight_set *s, const rg_config *c, rg_type type, int *n, rg_error *err)
+{
+    item *all = rg_array((size_t)s->n + 2, sizeof *all);
+    bool ok = all || rg_fail_memory(err, ((size_t)s->n + 2) * sizeof *all);
+
+    *n = 0;
+    if (ok)
+        add_factors(all, n, c);
+    for (int i = 0; ok && i < s->n; i++)
+        if (!add_item(all, n, s->spec[i], c, s->layer[i], type))
+            ok = rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no name for the weight '%s'", s->all[i].name);
+    if (ok)
+        return all;
+    rg_free(all);
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
     rg_error err = { 0 };
@@ -139,6 +210,7 @@ int main(int argc, char **argv)
     rg_rng rng = { .seed = 1 };
     static rg_config c;
     static rg_weight_set s;
+    int n = 0;
 
     of_bf16 = argc > 2 && !strcmp(argv[2], "f16-of-bf16");
     if (argc < 4 || argc > 5 || !rg_type_by_name(of_bf16 ? "f16" : argv[2], &type)) {
@@ -147,16 +219,18 @@ int main(int argc, char **argv)
     }
     rg_checkpoint *ckpt = rg_checkpoint_open(argv[1], RG_CKPT_NO_WEIGHTS, &err);
     bool ok = ckpt && rg_config_read(&c, ckpt, &err) && rg_weights_declare(&s, &c, NULL, RG_F32, &err);
-    rg_ckpt_writer *w = ok ? rg_gguf_create(argv[3], &err) : NULL;
+    item *all = ok ? plan_tensors(&s, &c, type, &n, &err) : NULL;
+    rg_ckpt_writer *w = all ? rg_gguf_create(argv[3], &err) : NULL;
     ok = w && rg_convert_keys(w, ckpt, &c, type, &err) && put_tokenizer(w, argc > 4 ? argv[4] : NULL, c.vocab_size, &err);
-    for (int i = 0; ok && i < s.n; i++)
-        ok = declare(w, &s, &c, i, type, &err);
-    for (int i = 0; ok && i < s.n; i++)
-        ok = write_tensor(w, &s, i, type, &rng, &err);
+    for (int i = 0; ok && i < n; i++)
+        ok = rg_ckpt_declare(w, all[i].name, all[i].type, all[i].n, all[i].shape, &err);
+    for (int i = 0; ok && i < n; i++)
+        ok = write_tensor(w, &all[i], &rng, &err);
     if (ok)
         ok = rg_ckpt_commit(w, &err);
     else
         rg_ckpt_abort(w);
+    rg_free(all);
     rg_weights_fini(&s);
     rg_checkpoint_close(ckpt);
     if (!ok)

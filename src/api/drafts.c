@@ -396,6 +396,7 @@ bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model 
         d->fallback = rg_draft_kind_find("suffix")->open(&o, NULL); /* without memory there is none */
     if (d->model) {
         size_runner(d, &r);
+        r.draws = false;
         d->runner = rg_model_runner_new(d->model, &r, &d->why);
         o.runner = d->runner;
         o.target_ids = d->model->target_ids;

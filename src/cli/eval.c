@@ -2,8 +2,10 @@
  *
  * Non-overlapping windows of --ctx ids, BOS first if the tokenizer adds one, every position after the first scored, an
  * incomplete last window left out.  With --stride, windows overlap and only the new ids of each are scored.
+ * --kl: how far each distribution is from that of exact arithmetic; --exact-part then tells where it comes from.
  * --activations: mean |x| of the inputs of matrices, for quantizers that weight channels by it. */
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,22 +19,56 @@ extern const cli_command cli_eval;
 typedef struct job {
     cli_args args;
     const char *file, *kv_type, *activations, *sparsity;
+    const char *exact_part; /* parts of names of weights, separated by commas; NULL: none */
+    bool kl;
     eval_tasks tasks;
     float attention_sparsity;
     int32_t ctx, stride;
     bool ctx_given;
     uint64_t first_bytes;
-    tool tool;
+    tool tool, exact;        /* exact: of --kl */
     rg_act_stats *stats; /* NULL: not asked for */
+    rg_reader in_part;   /* of --exact-part */
     rg_ids text;
     scoring score;
 } job;
 
-/* ---- activations ---- */
+/* ---- activations, and products that are exact ---- */
+
+/* True if one of the parts is in the weight's name. */
+static bool names(const char *parts, const rg_weight *w)
+{
+    char part[128];
+
+    for (const char *at = parts, *end; w && *at; at = *end ? end + 1 : end) {
+        end = at + strcspn(at, ",");
+        snprintf(part, sizeof part, "%.*s", (int)(end - at), at);
+        if (*part && strstr(w->name, part))
+            return true;
+    }
+    return false;
+}
+
+static void run_in_part(const rg_reader *self, rg_fwd *f, const rg_op *op)
+{
+    const job *j = (const job *)(const void *)((const char *)self - offsetof(job, in_part));
+    const bool was = f->exact;
+
+    for (int i = 0; i < 3; i++)
+        f->exact = f->exact || names(j->exact_part, op->w[i]);
+    self->inner->run(self->inner, f, op);
+    f->exact = was;
+}
 
 static const rg_reader *wrap(void *arg, const rg_reader *inner)
 {
-    return rg_act_stats_wrap(arg, inner);
+    job *j = arg;
+
+    if (j->exact_part) {
+        j->in_part = (rg_reader){ .run = run_in_part, .inner = inner };
+        inner = &j->in_part;
+    }
+    return j->stats ? rg_act_stats_wrap(j->stats, inner) : inner;
 }
 
 static bool write_means(rg_ckpt_writer *w, const rg_act_stat *s, rg_error *err)
@@ -99,9 +135,15 @@ static bool report(const job *j, size_t bytes, rg_error *err)
     double per_token = j->score.nll / (double)j->score.n_scored;
     double bits_per_byte = per_token * (double)j->text.n / (double)bytes / log(2);
 
+    const double n = (double)j->score.n_scored;
+    const scoring_distance sum = j->score.distance, d = { sum.kl / n, sum.tops / n, sum.other_best / n };
+
     if (!j->args.common.json) {
         printf("%.6f nats per token, perplexity %.4f, %.4f bits per byte, over %llu tokens of %zu bytes\n", per_token,
                exp(per_token), bits_per_byte, (unsigned long long)j->score.n_scored, bytes);
+        if (j->kl)
+            printf("from exact arithmetic: KL %.6f nats, the %d likeliest ids' log-probabilities %.4f off, another "
+                   "best id at %.2f %% of positions\n", d.kl, SCORING_TOPS, d.tops, 100 * d.other_best);
         return true;
     }
     cli_json *out = cli_json_new();
@@ -111,6 +153,11 @@ static bool report(const job *j, size_t bytes, rg_error *err)
     cli_json_float(out, "bits_per_byte", bits_per_byte);
     cli_json_u64(out, "tokens", j->score.n_scored);
     cli_json_u64(out, "bytes", bytes);
+    if (j->kl) {
+        cli_json_float(out, "kl", d.kl);
+        cli_json_float(out, "top_logprobs_off", d.tops);
+        cli_json_float(out, "other_best", d.other_best);
+    }
     cli_json_close(out);
     return cli_json_print(out) || rg_fail(err, RG_E_IO, "eval: standard output cannot be written");
 }
@@ -122,14 +169,15 @@ static bool work(job *j, rg_error *err)
                        .attention_sparsity = j->attention_sparsity,
                        .max_rows = 512, .max_seqs = 1,
                        .max_seq_len = j->ctx,
-                       .all_logits = true, .wrap = j->activations ? wrap : NULL };
+                       .all_logits = true, .wrap = j->activations || j->exact_part ? wrap : NULL, .wrap_arg = j };
     size_t n;
 
     if (j->stride > j->ctx - 1)
         return rg_fail(err, RG_E_USAGE, "eval: a stride of %d is not shorter than the context of %d", j->stride,
                        j->ctx);
-    o.wrap_arg = j->stats = j->activations ? rg_act_stats_new(err) : NULL;
-    if ((j->activations && !j->stats) || !tool_open(&j->tool, &o, err))
+    j->stats = j->activations ? rg_act_stats_new(err) : NULL;
+    if ((j->activations && !j->stats) || !tool_open(&j->tool, &o, err) ||
+        (j->kl && !tool_open_exact(&j->exact, &j->tool, &o, err)))
         return false;
     if (!tool_reaches(&j->tool, (size_t)j->ctx, err))
         return false;
@@ -143,7 +191,7 @@ static bool work(job *j, rg_error *err)
     bool ok = rg_tokenizer_encode(j->tool.tokenizer, text, n, RG_ENCODE_NO_SPECIAL, &j->text, err);
     rg_free(text);
     j->score = (scoring){ .tool = &j->tool, .text = j->text.id, .n_text = j->text.n, .file = j->file, .ctx = j->ctx,
-                          .stride = j->stride, .quiet = j->args.common.quiet };
+                          .reference = j->kl ? &j->exact : NULL, .stride = j->stride, .quiet = j->args.common.quiet };
     return ok && scoring_run(&j->score, err) && (!j->activations || write_activations(j, err)) && report(j, n, err);
 }
 
@@ -161,6 +209,10 @@ static int run(int argc, char **argv)
         { "--first-bytes", CLI_U64, &j.first_bytes, "N", "only the first N bytes of the text" },
         { "--activations", CLI_STRING, &j.activations, "FILE",
           "write mean |x| of each input channel of every matrix as safetensors" },
+        { "--kl", CLI_FLAG, &j.kl, NULL,
+          "and how far each distribution is from that of exact arithmetic (with --recipe fast; computes both)" },
+        { "--exact-part", CLI_STRING, &j.exact_part, "NAME,...",
+          "products with weights that have one of these in their names are exact: where --kl comes from" },
         CLI_KV_TYPE_OPTION(j.kv_type, "f32"),
         CLI_SPARSITY_OPTION(j.sparsity),
         CLI_ATTENTION_SPARSITY_OPTION(j.attention_sparsity),
@@ -181,6 +233,7 @@ static int run(int argc, char **argv)
     j.tasks.engine.ctx = j.ctx_given ? j.ctx : 0;
     bool ok = j.tasks.file ? eval_tasks_run(&j.tasks, &err) : work(&j, &err);
     rg_ids_fini(&j.text);
+    tool_close(&j.exact);
     tool_close(&j.tool);
     rg_act_stats_free(j.stats);
     return ok ? EXIT_DONE : cli_fail(&err);

@@ -4,6 +4,15 @@
 
 #include "cli/tool.h"
 
+enum { SCORING_TOPS = 10 };
+
+/* How far distributions of next ids are from those of the reference. */
+typedef struct scoring_distance {
+    double kl;   /* sum over ids of p log(p / q), p being the reference's: nats */
+    double tops; /* mean |log p - log q| of the reference's SCORING_TOPS likeliest ids */
+    double other_best; /* 1 if another id is the likeliest */
+} scoring_distance;
+
 typedef struct scoring {
     tool *tool;          /* opened for one sequence of ctx ids and all logits */
     const int32_t *text; /* [n_text] */
@@ -18,8 +27,11 @@ typedef struct scoring {
      * any thread, several at once.  NULL: nobody. */
     void (*row)(void *arg, uint64_t i, const float *logits, int vocab_size);
     void *row_arg;
+    /* Another tool of the same model: each row's distribution is compared with that of its row.  NULL: nothing is. */
+    tool *reference;
     double nll; /* sums, set by scoring_run */
     uint64_t n_scored;
+    scoring_distance distance; /* of the rows scored, summed */
 } scoring;
 
 /* Windows hold the BOS, if the tokenizer adds one, and ctx - 1 ids of the text, or ctx of them; every position after

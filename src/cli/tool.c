@@ -135,6 +135,16 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     return open_runner(t, o, err);
 }
 
+bool tool_open_exact(tool *t, const tool *of, const tool_options *o, rg_error *err)
+{
+    tool_options own = *o;
+
+    *t = (tool){ .model = of->model, .tokenizer = of->tokenizer, .backend = of->backend, .n_threads = of->n_threads,
+                 .exact = true, .max_rows = of->max_rows, .borrows = true };
+    own.wrap = NULL;
+    return open_runner(t, &own, err);
+}
+
 bool tool_reaches(const tool *t, size_t n, rg_error *err)
 {
     const int most = t->model->config.n_positions;
@@ -147,6 +157,8 @@ void tool_close(tool *t)
 {
     rg_states_free(t->states);
     rg_model_runner_free(t->runner);
+    if (t->borrows)
+        return;
     rg_tokenizer_close(t->tokenizer);
     rg_model_close(t->model);
     rg_model_close(t->whole);

@@ -19,6 +19,7 @@ typedef struct tool {
     int n_threads;
     bool exact, llm_int8; /* recipe */
     int max_rows;
+    bool borrows; /* model and tokenizer are another tool's (tool_open_exact) */
 } tool;
 
 typedef struct tool_options {
@@ -44,6 +45,9 @@ typedef struct tool_options {
 } tool_options;
 
 bool tool_open(tool *t, const tool_options *o, rg_error *err);
+/* A second tool over the model of another, which outlives it, in exact arithmetic: with a runner and state of its own,
+ * and without o's reader. */
+bool tool_open_exact(tool *t, const tool *of, const tool_options *o, rg_error *err);
 /* max_rows lowered so that its logits stay within 64 MiB. */
 int tool_rows_for(const rg_config *c, int max_rows);
 /* False: no sequence of the model can be n ids long, since positions have embeddings of their own. */

@@ -234,6 +234,18 @@ static rg_sample_place place_of(const rg_request *r, int sample, const int32_t *
     };
 }
 
+rg_pick rg_draw_pick(const rg_draw_place *at)
+{
+    const rg_request *r = at->request;
+    bool may_end;
+    const rg_sample_place place = place_of(r, at->sample, at->draft, at->n_draft, &may_end);
+
+    if (at->verify != RG_VERIFY_COUPLED || r->samples[at->sample].grammar || place.n_banned ||
+        (r->params.n_stop_ids && !may_end))
+        return (rg_pick){ 0 };
+    return rg_sample_pick(&r->params.sampling, &place.key);
+}
+
 /* The id that ends the reasoning where its budget is used up; -1: the next id may be any. */
 static int32_t forced_id(const rg_draw_place *at)
 {

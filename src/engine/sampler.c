@@ -225,6 +225,38 @@ int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p,
     return id;
 }
 
+static void pick_noise(const uint64_t key[3], int32_t group, float out[4])
+{
+    const rg_sample_key k = { key[0], (int32_t)(key[1] >> 32), (int32_t)(uint32_t)key[1], (int32_t)key[2] };
+    uint32_t bits[4];
+
+    noise_bits(&k, (uint32_t)group, bits);
+    for (int i = 0; i < 4; i++)
+        out[i] = gumbel(bits[i]);
+}
+
+/* What looks at all logits, or needs more of them than the k best, wants all: penalties and biases (the best id may
+ * lose to one that was far behind), shares of the sum of all masses, their deviation or entropy.  Behind top-k every
+ * rule sees the k best alone.  min-p alone compares with the best logit, which the draw's best by noise need not be. */
+rg_pick rg_sample_pick(const rg_sampling *p, const rg_sample_key *key)
+{
+    const rg_pick all = { 0 };
+
+    if (rg_penalizes(p) || p->mirostat || p->n_logprobs >= 0)
+        return all;
+    if (rg_sampling_is_greedy(p))
+        return (rg_pick){ .k = 1 };
+    if (p->top_n_sigma > 0 || p->dynatemp_range > 0)
+        return all;
+    if (p->top_k)
+        return (rg_pick){ .k = p->top_k };
+    if (p->min_p > 0 || p->top_p < 1 || p->typical_p < 1 || p->xtc_probability > 0)
+        return all;
+    return (rg_pick){ .k = 1, .temperature = p->temperature, .noise = pick_noise,
+                      .key = { key->seed, (uint64_t)(uint32_t)key->sample << 32 | (uint32_t)key->draw,
+                               (uint64_t)(uint32_t)key->position } };
+}
+
 void rg_sample_distribution(const rg_sampler *s, const float *logits, const rg_sampling *p, double *out)
 {
     int32_t n = s->vocab_size, id;

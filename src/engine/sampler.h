@@ -10,6 +10,7 @@
 
 #include "engine/breakers.h"
 #include "engine/contents.h"
+#include "model/runner.h"
 
 typedef struct rg_sample_key { /* what makes a draw its own */
     uint64_t seed;
@@ -54,6 +55,8 @@ void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const r
 bool rg_sample_penalize(rg_sampler *s, float *logits, const rg_sampling *p, const rg_sample_place *at);
 /* The id drawn from ruled logits; greedy: their argmax, ties to the lowest id. */
 int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p, const rg_sample_key *key);
+/* Which of a row's logits the rules and the draw can need, of an id at a place without bans: pure. */
+rg_pick rg_sample_pick(const rg_sampling *p, const rg_sample_key *key);
 /* The distribution that is drawn from, out [vocab_size]; greedy: all of it on the best id. */
 void rg_sample_distribution(const rg_sampler *s, const float *logits, const rg_sampling *p, double *out);
 /* A number in (0, 1), for a draw of its own; pure, as the next. */

@@ -20,6 +20,7 @@ bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, in
     l->first_draw = rg_array(n, sizeof *l->first_draw);
     l->wanted = rg_array(logits, sizeof *l->wanted);
     l->logit_rows = rg_array(logits, sizeof *l->logit_rows);
+    l->picks = rg_array(logits, sizeof *l->picks);
     l->token = rg_array(rows, sizeof *l->token);
     l->index = rg_array(rows, sizeof *l->index);
     l->kv_end = rg_array(rows, sizeof *l->kv_end);
@@ -30,7 +31,7 @@ bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, in
     l->ancestors = trees ? rg_array(rows, sizeof *l->ancestors) : NULL;
     l->lists = trees ? rg_array(logits, RG_MAX_DRAFT * sizeof *l->lists) : NULL;
     if (l->spans && l->hidden && l->hidden_of && l->scores && l->scores_of && l->first_draw && l->wanted &&
-        l->logit_rows && l->token && l->index &&
+        l->logit_rows && l->picks && l->token && l->index &&
         l->kv_end && l->slot && l->pos && l->failed && l->given && (!trees || (l->ancestors && l->lists)))
         return true;
     return rg_fail_memory(err, n * sizeof *l->spans + rows * sizeof *l->pos + logits * RG_MAX_DRAFT * sizeof *l->lists);
@@ -59,6 +60,7 @@ void rg_step_batch_fini(rg_step_batch *l)
     rg_free(l->first_draw);
     rg_free(l->wanted);
     rg_free(l->logit_rows);
+    rg_free(l->picks);
     rg_free(l->token);
     rg_free(l->index);
     rg_free(l->kv_end);
@@ -183,6 +185,7 @@ static void want_logits(rg_step_batch *l, int32_t row, int32_t node)
 
     RG_ASSERT(n < l->max_logits);
     l->wanted[n] = (rg_wanted){ l->batch.n_spans - 1, node };
+    l->picks[n] = (rg_pick){ 0 };
     l->logit_rows[n] = row;
     if (l->canvas)
         l->temperatures[n] = 1;
@@ -269,6 +272,12 @@ void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft)
     l->first_draw[l->batch.n_spans - 1] = l->batch.n_logits;
     for (int32_t node = RG_AFTER_LAST; node < n_draft; node++)
         want_logits(l, l->batch.n_rows - n_draft + node, node);
+}
+
+void rg_step_batch_pick(rg_step_batch *l, int32_t node, rg_pick pick)
+{
+    l->picks[l->first_draw[l->batch.n_spans - 1] + 1 + node] = pick;
+    l->batch.picks = l->picks;
 }
 
 void rg_step_batch_want_last(rg_step_batch *l)

@@ -29,6 +29,7 @@ typedef struct rg_step_batch {
     int32_t *first_draw; /* [max_seqs] of each span, the wanted row after its last id; those of its draft follow */
     rg_wanted *wanted;   /* [max_logits] */
     int32_t *logit_rows; /* [max_logits] */
+    rg_pick *picks;      /* [max_logits] */
     int32_t *token, *index, *kv_end, *slot; /* [max_rows], as is pos */
     int32_t (*pos)[4];
     uint8_t *failed;     /* [max_rows] */
@@ -72,6 +73,8 @@ void rg_step_batch_give(rg_step_batch *l, const rg_given_rows *given, int32_t n,
  * rows. */
 void rg_step_batch_want_prompt(rg_step_batch *l, int32_t first, int32_t n);
 void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft);
+/* What is drawn from the logits after a node of the span that was added last; without this, any id may be. */
+void rg_step_batch_pick(rg_step_batch *l, int32_t node, rg_pick pick);
 /* Of the last row alone. */
 void rg_step_batch_want_last(rg_step_batch *l);
 void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run);

@@ -378,7 +378,8 @@ static void head(const rg_model *m, rg_fwd *f, rg_act *logits, const rg_act *h)
         m->config.arch->head(f, &m->outer, logits, h);
         return;
     }
-    rg_linear(f, logits, h, m->outer.w[W_LM_HEAD], m->outer.w[W_LM_HEAD_BIAS]);
+    rg_linear_head(f, logits, h, m->outer.w[W_LM_HEAD], m->outer.w[W_LM_HEAD_BIAS],
+                   (rg_head_shape){ m->config.logit_scale, m->config.logit_softcap });
     if (m->config.logit_scale != 1.0f)
         rg_scale_by(f, logits, m->config.logit_scale);
     if (m->config.logit_softcap > 0)

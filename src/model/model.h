@@ -105,6 +105,7 @@ typedef struct rg_runner_options {
     int max_seqs, max_seq_len; /* the runner's own max_seq_len may come out less */
     size_t state_bytes;       /* memory for state, shared out over the groups, with what hands it out */
     rg_pool *pool;            /* its threads, n_threads at least, borrowed; NULL: threads of its own */
+    bool draws;               /* ids are drawn: the head may be kept in a coarse copy besides, if that pays */
     bool pin;                 /* keep threads on cores (rg_pool_pin) */
     int n_nodes;              /* copies of the weights, for as many NUMA nodes (rg_reader_sizes); 0: none */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner); /* a reader around the computing one; may be NULL */

@@ -299,6 +299,8 @@ rg_reader_sizes rg_model_reader_sizes(const rg_model *m, const rg_runner_options
                           .weights = m->weights.all,
                           .n_weights = m->weights.n };
 
+    if (o->draws && !m->link && !m->of && !c->target && !m->adapters.n && !c->arch->head && o->n_nodes <= 1)
+        s.head = m->outer.w[W_LM_HEAD];
     for (int i = 0; i < W_COUNT; i++) /* some may be another model's */
         if (m->outer.w[i])
             add_matrix(&s, m->outer.w[i]);

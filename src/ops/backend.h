@@ -79,6 +79,8 @@ typedef struct rg_reader_sizes {
     int n_nodes;
     const struct rg_weight *weights; /* [n_weights], which are moved to the first node */
     int n_weights;
+    const struct rg_weight *head; /* of which a coarse copy may be kept, so that logits which no pick of a batch needs
+                                   * need not be computed; NULL: none is wanted.  Borrowed */
 } rg_reader_sizes;
 
 typedef struct rg_lane_options {

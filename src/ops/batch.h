@@ -55,6 +55,20 @@ typedef struct rg_rows {
     int32_t first, n;
 } rg_rows;
 
+/* What is drawn from a wanted row of logits.  A back end may leave out ids that cannot be drawn: their logit is
+ * RG_LEFT_OUT then, and that of any id that can be drawn is what it would be if all were wanted. */
+typedef struct rg_pick {
+    int32_t k; /* the ids whose logits are among the k largest can be drawn, equal ones included; 0: any id can */
+    /* Not 0, with k 1: so can those for which logit / temperature + noise is the largest, or may be so once it is
+     * rounded. */
+    float temperature;
+    void (*noise)(const uint64_t key[3], int32_t group, float out[4]); /* of ids 4 group .. 4 group + 3; less than 23 */
+    uint64_t key[3];
+} rg_pick;
+
+enum { RG_MOST_PICKED = 128 }; /* of k */
+#define RG_LEFT_OUT (-1e30f)   /* finite, so that it is not taken for a fault */
+
 typedef struct rg_batch {
     int32_t n_rows, n_spans;
     const rg_span *spans;      /* in row order, covering all rows */
@@ -77,6 +91,7 @@ typedef struct rg_batch {
     const int32_t *logit_rows;
     const float *temperatures; /* [n_logits], above 0: by which the model softens its own answers, to condition itself
                                 * in a later step; NULL: that is not wanted */
+    const rg_pick *picks;      /* [n_logits]; NULL: all logits of each row are wanted */
     int32_t n_hidden;          /* runs of rows whose hidden state after the final norm is wanted, in row order */
     const rg_rows *hidden;
     /* [n_rows], 0 before the step: not 0 after it for a row that could not be computed, since weights that it needs

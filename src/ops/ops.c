@@ -466,6 +466,12 @@ void rg_linear(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const 
     linear(f, &(rg_op){ .out = { y }, .in = { x }, .w = { w }, .b = { b } }, 1);
 }
 
+void rg_linear_head(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, rg_head_shape shape)
+{
+    linear(f, &(rg_op){ .out = { y }, .in = { x }, .w = { w }, .b = { b }, .is_head = true, .x = shape.scale,
+                        .y = shape.cap }, 1);
+}
+
 void rg_linear_add(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b)
 {
     linear(f, &(rg_op){ .out = { y }, .in = { x }, .w = { w }, .b = { b }, .accumulate = true }, 1);

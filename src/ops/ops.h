@@ -182,6 +182,11 @@ typedef struct rg_linear_attention_params {
     const rg_weight *skip; /* [n_heads], or NULL: 0 */
 } rg_linear_attention_params;
 
+/* What becomes of logits behind the head's product: cap * tanh(scale * logit / cap), or scale * logit. */
+typedef struct rg_head_shape {
+    float scale, cap; /* cap 0: none */
+} rg_head_shape;
+
 /* How a recurrence's decay follows from a row of an activation. */
 typedef struct rg_decay_params {
     const rg_weight *bias; /* [cols], or NULL: 0 */
@@ -208,6 +213,7 @@ typedef struct rg_op {
     rg_act *out[3];        /* written */
     const rg_act *in[7];   /* read */
     bool accumulate;       /* out is read too: out += */
+    bool is_head;          /* of a product: its outputs are logits, of which the batch's picks may need few */
     const rg_weight *w[3]; /* matrices, or the vectors that ops.def names */
     const rg_weight *b[3]; /* biases, one per matrix */
     const rg_kv *kv;
@@ -362,6 +368,9 @@ void rg_layernorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps)
 void rg_layernorm_runs(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, int n, float eps);
 /* y = w x + b.  b may be NULL. */
 void rg_linear(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b);
+/* The same where y is a step's logits, which are then multiplied by `scale`, and capped at `cap` unless it is 0: only
+ * those that the batch's picks need have to be computed. */
+void rg_linear_head(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, rg_head_shape shape);
 /* y += w x + b: the residual inside the linear. */
 void rg_linear_add(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b);
 /* Up to three linears of one input at once: q, k and v. */

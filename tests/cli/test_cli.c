@@ -326,6 +326,34 @@ static void perplexity(void **state)
     command_refuses("eval tales-1m --perplexity /nonexistent", 1, "/nonexistent");
 }
 
+/* How far a recipe is from exact arithmetic: nowhere if it is exact, for all weights or for each by its name. */
+static void distance_from_exact(void **state)
+{
+    static const struct { const char *flags; bool exact; } cases[] = {
+        { "--recipe fast", false }, { "--recipe fast --exact-part down_proj,ffn_down", false }, { "--recipe exact", true },
+        { "--recipe fast --exact-part ffn_,attn_,token_embd,output", true },
+    };
+    char path[256], args[1024];
+    double kl[RG_LEN(cases)];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/test_cli.%d.gguf", RG_BUILD_DIR, (int)getpid());
+    snprintf(args, sizeof args, "quantize tales-1m %s --type q4_0 --json", path);
+    json_decref(command_json(args));
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        snprintf(args, sizeof args, "eval %s --perplexity " RG_SOURCE_DIR "/models/CREDITS-storybooks.md --first-bytes 2000 "
+                 "--ctx 64 --kl %s --json", path, cases[i].flags);
+        json_t *j = command_json(args);
+        wants(j, "nll kl top_logprobs_off other_best");
+        kl[i] = json_number_value(json_object_get(j, "kl"));
+        const double off = json_number_value(json_object_get(j, "top_logprobs_off"));
+        assert_true(cases[i].exact ? fabs(kl[i]) < 1e-12 && off < 1e-12 : kl[i] > 1e-7 && kl[i] < 0.1 && off > 1e-4);
+        json_decref(j);
+    }
+    assert_true(kl[1] != kl[0]);
+    unlink(path);
+}
+
 /* ---- looking on -------------------------------------------------------------------------------------------------- */
 
 static void same_rows(const rg_checkpoint *c, const char *a, const char *b)
@@ -692,6 +720,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bench_goes_through_windows),
         cmocka_unit_test(logits_hash),
         cmocka_unit_test(perplexity),
+        cmocka_unit_test(distance_from_exact),
         cmocka_unit_test(intermediates_are_dumped),
         cmocka_unit_test(activations_are_means),
         cmocka_unit_test(more_ids_than_rows_are_refused),

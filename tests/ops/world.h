@@ -21,7 +21,7 @@ typedef struct world {
     uint8_t *arena;
     rg_cpu_fwd fwd[MAX_THREADS];
     int n_threads;
-    bool exact, llm_int8;
+    bool exact, llm_int8, lazy; /* lazy: phases may be joined, as in a lane's step that nobody looks into */
     float attention_sparsity;
     rg_group_memory groups[3];
     const rg_batch *batch;
@@ -77,6 +77,7 @@ static inline void world_thread(void *arg, int thread)
                                  .n_threads = w->n_threads },
                        .groups = w->groups,
                        .pool = w->pool,
+                       .lazy = w->lazy,
                        .arena = w->arena,
                        .arena_bytes = ARENA };
     w->text(&f->base, w->arg);

@@ -86,6 +86,19 @@ static void carve(rg_carver *c, rg_request *r, const rg_params *p, const rg_requ
 
 /* ---- rows that are wanted ---------------------------------------------------------------------------------------- */
 
+/* How many of the logits after each node of the draft are needed. */
+static void pick(rg_work_step *s, const rg_planned *p, const rg_draft_tree *draft)
+{
+    for (int32_t node = RG_AFTER_LAST; node < (draft ? draft->n : 0); node++) {
+        int32_t path[RG_MAX_DRAFT];
+        const rg_draw_place at = { .request = p->request, .sample = p->sample,
+                                   .n_draft = draft ? rg_draft_path(draft, node, path) : 0,
+                                   .verify = p->request->max_draft ? s->verify : RG_VERIFY_COUPLED };
+
+        rg_step_batch_pick(&s->member->rows, node, rg_draw_pick(&at));
+    }
+}
+
 void rg_answer_want(rg_work_step *s, int i)
 {
     const rg_planned *p = &s->plan[i];
@@ -96,6 +109,8 @@ void rg_answer_want(rg_work_step *s, int i)
         atomic_store(&s->n_in_turn[i], 0);
     if (p->ends && rg_request_draws(p->request))
         rg_step_batch_want_draws(&s->member->rows, n_draft);
+    if (p->ends && rg_request_draws(p->request))
+        pick(s, p, draft);
     if (rg_speculation_reads(s->speculation, p) && rg_speculation_tap(s->speculation)->reads_head)
         rg_step_batch_want_hidden(&s->member->rows, (rg_rows){ 0, p->n_rows + n_draft });
 }

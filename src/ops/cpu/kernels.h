@@ -96,6 +96,16 @@ typedef struct rg_product {
     uint8_t *room; /* where panels of a folded matrix are unfolded: no kernel's affair */
 } rg_product;
 
+/* Neighbouring panels of a sketch (sketch.h) by one row of x: mid and off of 16 ids each. */
+typedef struct rg_sketch_product {
+    const uint8_t *panel;
+    size_t panel_bytes;
+    int n_panels, n_blocks;
+    const rg_xblock *q; /* [n_blocks] */
+    const float *norm;  /* [n_blocks] */
+    float *mid, *off;   /* [n_panels][16] */
+} rg_sketch_product;
+
 /* Rows of sums, ld_from floats apart, to where they belong: rows of n values, ld_to apart. */
 typedef struct rg_put {
     float *to;
@@ -278,6 +288,10 @@ typedef struct rg_cpu {
     rg_recipe fast[RG_LAYOUT_COUNT];
     /* As rg_unfold (ops/cpu/pack.h). */
     void (*unfold)(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to);
+    /* Over the blocks b, rising, a = o = 0: a = fma((float)isum, (float)d * xd, a), isum = the exact sum of
+     * (q - 8) * xq; o = fma((float)e, norm, o).  mid = a * head.d, off = o * head.e. */
+    void (*sketch)(const rg_sketch_product *p);
+    bool sketches; /* it goes as fast as memory: a sketch can pay */
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
     /* The same under one amax for all n values: the largest |x[k]| that is no outlier; an outlier's q is 0, and its
@@ -387,6 +401,15 @@ bool rg_cpu_can(int layer, const rg_op *op, rg_error *err);
 /* The reader that computes.  Its kernels and scratch; one per engine, shared by the threads of a step. */
 typedef struct rg_cpu_reader rg_cpu_reader;
 rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_reader_sizes *sizes, rg_error *err);
+/* Make the sketch of sizes->head, on threads of this pool, where that pays, or, if `always`, can be.  Without memory
+ * for it there is none. */
+void rg_cpu_reader_sketch(rg_cpu_reader *r, rg_pool *pool, bool always);
+/* What was left out of logits so far: rows of them that were screened, panels of 16 ids that these have together, and
+ * those that were computed. */
+typedef struct rg_screen_counts {
+    uint64_t n_rows, n_panels, n_computed;
+} rg_screen_counts;
+rg_screen_counts rg_cpu_screen_counts(const rg_cpu_reader *r);
 void rg_cpu_reader_free(rg_cpu_reader *r);
 const rg_reader *rg_cpu_reader_of(rg_cpu_reader *r);
 

@@ -423,6 +423,8 @@ static void linear_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 void rg_cpu_linear(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     rg_cpu_round(r, f, input_of(op), linear_rounding(r, f, op));
+    if (op->is_head && rg_cpu_screen(r, f, op, rg_cpu_recipe(r, op->w[0], linear_rounding(r, f, op))))
+        return;
     halves(r, f, op);
     products(r, f, op, all_panels(op), linear_block);
 }

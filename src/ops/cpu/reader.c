@@ -216,6 +216,7 @@ void rg_cpu_reader_free(rg_cpu_reader *r)
     if (!r)
         return;
     rg_node_copies_free(r->copies);
+    rg_cpu_screen_free(r->screen);
     if (r->region)
         rg_region_free(r->region, r->region_bytes);
     rg_free(r);

@@ -68,6 +68,7 @@ struct rg_cpu_reader {
     size_t low_cols;        /* max_rank, padded */
     rg_moe_scratch moe;
     struct rg_node_copies *copies; /* NULL: none */
+    struct rg_screen *screen; /* of the head (screen.c); NULL: there is none */
 };
 
 typedef void rg_cpu_op(rg_cpu_reader *r, rg_fwd *f, const rg_op *op);
@@ -83,6 +84,11 @@ rg_cpu_op rg_cpu_rmsnorm, rg_cpu_l2norm, rg_cpu_layernorm, rg_cpu_decay;
 rg_cpu_op rg_cpu_rotate, rg_cpu_kv_store, rg_cpu_attention, rg_cpu_rows_store, rg_cpu_choose_keys;
 rg_cpu_op rg_cpu_route, rg_cpu_fetch, rg_cpu_moe, rg_cpu_conv, rg_cpu_scan, rg_cpu_linear_attention;
 rg_cpu_op rg_cpu_state_space, rg_cpu_lru, rg_cpu_taylor;
+
+/* The product of a head, of which only what the batch's picks need is computed.  False: nothing was done, all of it is
+ * to be computed. */
+bool rg_cpu_screen(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, rg_recipe recipe);
+void rg_cpu_screen_free(struct rg_screen *s); /* NULL is fine */
 
 /* One thread: release the pages that were fetched for an operation with experts, which holds those that it needs. */
 void rg_cpu_drop_fetched(rg_cpu_reader *r, const rg_op *op);

@@ -9,5 +9,6 @@ void rg_cpu_init_avx2(rg_cpu *k)
     rg_avx2_init_exact(k);
     rg_avx2_init_fast(k);
     rg_avx2_init_unfold(k);
+    rg_avx2_init_sketch(k);
     rg_avx2_init_probe(k);
 }

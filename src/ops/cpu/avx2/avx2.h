@@ -10,6 +10,7 @@
 #include "ops/cpu/runs.h"
 
 void rg_avx2_init_fast(rg_cpu *k);  /* the int8 recipe */
+void rg_avx2_init_sketch(rg_cpu *k);
 void rg_avx2_init_exact(rg_cpu *k); /* the exact recipe */
 void rg_avx2_init_unfold(rg_cpu *k);
 void rg_avx2_init_probe(rg_cpu *k); /* peaks and bandwidth */

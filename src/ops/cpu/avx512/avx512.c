@@ -9,5 +9,6 @@ void rg_cpu_init_avx512(rg_cpu *k)
     rg_avx512_init_exact(k);
     rg_avx512_init_fast(k);
     rg_avx512_init_unfold(k);
+    rg_avx512_init_sketch(k);
     rg_avx512_init_probe(k);
 }

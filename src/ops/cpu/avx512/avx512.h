@@ -9,6 +9,7 @@
 #include "ops/cpu/runs.h"
 
 void rg_avx512_init_fast(rg_cpu *k);  /* the int8 recipe */
+void rg_avx512_init_sketch(rg_cpu *k);
 void rg_avx512_init_exact(rg_cpu *k); /* the exact recipe */
 void rg_avx512_attend(const rg_attend *a, rg_softmax *s);
 void rg_avx512_quantize(const float *x, int n, rg_xblock *out);

@@ -5,6 +5,7 @@
 
 #include "ops/math.h"
 #include "ops/cpu/runs.h"
+#include "ops/cpu/sketch.h"
 
 static float f16(uint16_t h)
 {
@@ -716,6 +717,31 @@ static void rounded(const rg_product *p)
     }
 }
 
+/* ---- sketches ---------------------------------------------------------------------------------------------------- */
+
+static void sketch(const rg_sketch_product *p)
+{
+    for (int i = 0; i < p->n_panels * 16; i++) {
+        const uint8_t *panel = p->panel + (size_t)(i / 16) * p->panel_bytes;
+        const rg_sketch_head *head = (const void *)panel;
+        const rg_sketch_scales *scales = rg_sketch_scales_of(panel);
+        const rg_sketch_codes *codes = rg_sketch_codes_of(panel, p->n_blocks);
+        const int row = i % 16;
+        float a = 0.0f, o = 0.0f;
+
+        for (int b = 0; b < p->n_blocks; b++) {
+            int32_t sum = 0;
+
+            for (int k = 0; k < 32; k++)
+                sum += (nibble(codes[b].q, k, row) - 8) * p->q[b].q[k];
+            a = __builtin_fmaf((float)sum, (float)scales[b].d[row] * p->q[b].d, a);
+            o = __builtin_fmaf((float)scales[b].e[row], p->norm[b], o);
+        }
+        p->mid[i] = a * head->d[row];
+        p->off[i] = o * head->e[row];
+    }
+}
+
 #define FILL_RECIPE(name, layout) k->fast[layout] = RG_INT8;
 #define FOLDED_RECIPE(layout) k->fast[layout] = RG_INT8;
 
@@ -730,6 +756,7 @@ void rg_cpu_panels_ref(rg_cpu *k)
     INTEGER_LAYOUTS(FILL_RECIPE)
     FOLDED_LAYOUTS(FOLDED_RECIPE)
     k->unfold = rg_unfold;
+    k->sketch = sketch;
     k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
     k->product[RG_BF16_TILES][RG_LAYOUT_BF16] = tiles;
     k->product[RG_BF16_ROUNDED][RG_LAYOUT_F32] = rounded;
