@@ -143,6 +143,7 @@ bool scoring_run(scoring *s, rg_error *err)
     const size_t rows = (size_t)s->tool->max_rows, vocab = (size_t)s->tool->runner->vocab_size;
     window w = { .s = s, .ids = ids, .n = s->ctx, .row_nll = rg_array(rows, sizeof *w.row_nll),
                  .distance = rg_array(rows, sizeof *w.distance),
+                 /* fits: rows of a step, ids of a vocabulary */
                  .reference = s->reference ? rg_array(rows * vocab, sizeof *w.reference) : NULL };
     bool ok = (ids && w.row_nll && w.distance && (w.reference || !s->reference)) ||
               rg_fail_memory(err, rows * vocab * sizeof *w.reference);

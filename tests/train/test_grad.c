@@ -404,8 +404,8 @@ static void keeps_and_multiplies_what_is_counted(void **state)
 
 static void names_the_operations_without_a_backward(void **state)
 {
-    /* A gated product is run as its parts; deltas, zeros, orders of columns, factors by type and softened answers are not of models that
-     * are trained. */
+    /* A gated product is run as its parts; models with deltas, zeros, orders of columns, factors by token type or answers that they
+     * soften are not trained. */
     static const char *const without[] = { "sparsify", "permute", "gated", "adapt", "scale_by_type", "keep_type", "soften" };
     size_t n = 0;
 

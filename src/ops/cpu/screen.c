@@ -80,6 +80,7 @@ void rg_cpu_reader_sketch(rg_cpu_reader *r, rg_pool *pool, bool always)
 
         s->rounded = rg_array(n, sizeof *s->rounded);
         s->norm = rg_array(n, sizeof *s->norm);
+        /* fits: panels of a matrix in memory */
         s->best = rg_array(MOST_ROWS * (size_t)s->sketch->n_panels, sizeof *s->best);
     }
     if (!s->sketch || !s->rounded || !s->norm || !s->best) {

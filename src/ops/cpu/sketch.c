@@ -203,13 +203,13 @@ rg_sketch *rg_sketch_new(const rg_packed *w, rg_pool *pool, int n_threads)
 {
     const size_t cols = (size_t)w->placed.cols, n = (size_t)n_threads;
     rg_sketch *s = rg_zalloc(sizeof *s);
-    double *sums = rg_array(n * cols, sizeof *sums);
+    double *sums = rg_array(n * cols, sizeof *sums); /* fits: threads, and columns of a matrix in memory */
     maker m = { .w = w,
                 .s = s,
                 .n_threads = n_threads,
                 .sums = sums,
                 .longest = rg_array(n, sizeof *m.longest),
-                .room = rg_array(2 * n * cols, sizeof *m.room) };
+                .room = rg_array(2 * n * cols, sizeof *m.room) }; /* fits: likewise */
     bool ok = s && sums && m.longest && m.room;
 
     if (ok) {

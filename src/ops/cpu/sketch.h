@@ -30,7 +30,7 @@ static inline size_t rg_sketch_codes_at(int n_blocks)
 {
     const size_t end = sizeof(rg_sketch_head) + (size_t)n_blocks * sizeof(rg_sketch_scales);
 
-    return (end + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN;
+    return (end + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN; /* fits: end is that of a panel in memory */
 }
 
 static inline const rg_sketch_codes *rg_sketch_codes_of(const uint8_t *panel, int n_blocks)
