@@ -81,6 +81,7 @@ struct rg_server {
     rg_kept_texts *kept; /* responses and conversations */
     rg_background background;
     rg_batches *batches; /* NULL: no files and batches */
+    _Atomic uint64_t n_calls; /* handed to the pumps so far */
     int64_t started_s;
     rg_served *first;                   /* the only model, or the one that answers who names none */
     _Atomic(struct rg_models *) models; /* all of them, if it opens several by itself; NULL: first is all */

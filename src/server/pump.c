@@ -34,6 +34,7 @@ typedef struct pump {
 void rg_pump_take(rg_served *s, rg_call *c)
 {
     atomic_fetch_add(&s->n_in_flight, 1);
+    atomic_fetch_add(&s->server->n_calls, 1);
     pthread_mutex_lock(&s->lock);
     c->next = s->fresh;
     s->fresh = c;

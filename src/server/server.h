@@ -13,6 +13,8 @@
 typedef struct rg_server rg_server;
 typedef struct rg_served rg_served; /* one of its models */
 
+enum { RG_LINE_EVERY = 32 }; /* requests, after which a line of a batch is begun even while others wait */
+
 typedef struct rg_server_options {
     const char *const *hosts; /* addresses or names to listen on, or unix:PATH; none: this machine alone */
     int32_t n_hosts;

@@ -718,6 +718,39 @@ static void lines_run_in_the_gaps(void **state)
     test_server_stop(&t);
 }
 
+/* While others wait no line is begun, but one after so many of their requests. */
+static void lines_are_begun_while_others_wait_without_end(void **state)
+{
+    enum { ALL = RG_LINE_EVERY + 1 };
+    static const char body[] = "{\"prompt\":\"a\",\"max_tokens\":1}";
+    char id[64], head[256], *lines = make_lines(2, 3);
+    const int n = snprintf(head, sizeof head, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+                           strlen(body), body);
+    int fd[ALL];
+
+    (void)state;
+    start(false);
+    hold();
+    for (int i = 0; i < ALL; i++) {
+        fd[i] = test_web_connect(t.port);
+        assert_true(test_web_send(fd[i], head, (size_t)n));
+        TEST_UNTIL(rg_engine_stats(t.engine).n_waiting >= i + 1);
+        if (!i)
+            json_decref(new_batch(NULL, lines, "/v1/completions", id));
+    }
+    TEST_UNTIL(rg_engine_stats(t.engine).n_waiting == ALL + 1); /* the line */
+    let_go();
+    for (int i = 0; i < ALL; i++) {
+        test_reply r = test_web_read(fd[i], TEST_WATCHDOG_S);
+        assert_int_equal(r.status, 200);
+        test_reply_free(&r);
+        close(fd[i]);
+    }
+    json_decref(test_batch_wait(t.port, NULL, id, "completed", TEST_WATCHDOG_S));
+    free(lines);
+    test_server_stop(&t);
+}
+
 /* An ordinary end gives up what runs, and the next start takes it up again. */
 static void an_end_and_a_start_go_on(void **state)
 {
@@ -780,6 +813,7 @@ int main(int argc, char **argv)
         TEST(batches_that_are_refused),        TEST(lines_are_requests),      TEST(a_line_of_ten_megabytes),
         TEST(owners_see_their_own),            TEST(a_cancel_keeps_what_is_done), TEST(time_runs_out),
         TEST(setting_the_clock_ends_nothing),  TEST(messages_have_batches),   TEST(cancelled_messages_have_results),
+        TEST(lines_are_begun_while_others_wait_without_end),
         TEST(lines_run_in_the_gaps),           TEST(an_end_and_a_start_go_on), TEST(scarce_memory_loses_nothing),
     };
 

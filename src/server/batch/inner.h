@@ -61,6 +61,7 @@ struct rg_batches {
     rg_active *active;
     int32_t n_active, active_room;
     int64_t last_key;                         /* of the batches that were seen */
+    uint64_t n_calls;                         /* of the server, when a line was last begun */
     uint64_t turn, stuck_until_ns, ticked_ns; /* ticked: the store was told the time */
     double stuck_s;
 };

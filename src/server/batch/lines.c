@@ -233,15 +233,15 @@ static bool keep_answers(rg_batches *b, rg_error *err)
 
 /* ---- taking up lines --------------------------------------------------------------------------------------------- */
 
-/* How many lines may run now: one for each slot while no other request runs, one while some run, none while some
- * wait. */
+/* How many lines may run now: one for each slot while no other request runs, one while some run.  While some wait none
+ * is begun, but one after every RG_LINE_EVERY requests: who asks without end does not stop the batches of others. */
 static int32_t may_run(rg_batches *b, int32_t n_running)
 {
     if (!rg_server_takes_work(b->s))
         return 0;
     if (rg_server_in_flight(b->s) <= n_running)
         return b->n_slots;
-    return rg_server_n_waiting(b->s) ? 0 : 1;
+    return rg_server_n_waiting(b->s) && b->s->n_calls - b->n_calls < RG_LINE_EVERY ? 0 : 1;
 }
 
 /* The body of the request on a line, as text in *body.  False: *e, or nothing but *err if the store failed. */
@@ -282,6 +282,7 @@ static bool start_line(rg_batches *b, rg_slot *slot, const rg_active *a, rg_erro
     if (!x)
         return rg_fail_memory(err, body.n);
     slot->n_tries++;
+    b->n_calls = b->s->n_calls;
     pthread_mutex_lock(&b->lock);
     slot->x = x;
     slot->state = RG_SLOT_RUNNING;
