@@ -168,7 +168,9 @@ static void a_request_is_given_up(void **state)
 
     (void)state;
     for (int turn = 0; turn < 3; turn++) {
-        TEST_UNTIL(rg_request_usage(r).n_lost == turn && rg_poll(r, &t) == 1);
+        while (rg_poll(r, &t) == 1) /* what came before the last loss */
+            ;
+        TEST_UNTIL(rg_poll(r, &t) == 1); /* it runs again */
         assert_int_equal(t.finish, RG_RUNNING);
         kill_rank(1);
         TEST_UNTIL(rg_request_usage(r).n_lost == turn + 1);
@@ -204,7 +206,7 @@ static int send_completion(int port, const char *body)
 static void the_server_ends_what_streams(void **state)
 {
     static const char first[] = "{\"prompt\":[1,2,3],\"max_tokens\":900,\"ignore_eos\":true,\"temperature\":0,\"stream\":true}";
-    static const char second[] = "{\"prompt\":[5,6,7,8],\"max_tokens\":60,\"ignore_eos\":true,\"seed\":3}";
+    static const char second[] = "{\"prompt\":[5,6,7,8],\"max_tokens\":800,\"ignore_eos\":true,\"seed\":3}";
     static const char third[] = "{\"prompt\":[9,10,11],\"max_tokens\":30,\"ignore_eos\":true,\"temperature\":0,\"stream\":true}";
     rg_server_options o = test_server_options();
     test_server t;
@@ -220,10 +222,12 @@ static void the_server_ends_what_streams(void **state)
     const int a = send_completion(t.port, first);
     n = test_web_some(a, some, sizeof some - 1, TEST_WATCHDOG_S);
     assert_true(n > 0);
-    const int b = send_completion(t.port, second), c = send_completion(t.port, third);
-    TEST_UNTIL(rg_engine_stats(t.engine).n_running == 2 && rg_engine_stats(t.engine).n_waiting == 1);
     for (some[n] = 0; !strstr(some, "\"text\":"); some[n] = 0)
         n = test_web_some(a, some, sizeof some - 1, TEST_WATCHDOG_S);
+    const int b = send_completion(t.port, second);
+    TEST_UNTIL(rg_engine_stats(t.engine).n_running == 2);
+    const int c = send_completion(t.port, third);
+    TEST_UNTIL(rg_engine_stats(t.engine).n_running == 2 && rg_engine_stats(t.engine).n_waiting == 1);
     kill_rank(2);
 
     test_reply of2 = test_web_read(b, TEST_WATCHDOG_S), of3 = test_web_read(c, TEST_WATCHDOG_S);
