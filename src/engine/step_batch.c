@@ -93,6 +93,8 @@ static void extend_soft(rg_step_batch *l, int32_t n)
 {
     const size_t dim = (size_t)l->soft_dim;
 
+    if (!dim)
+        return; /* the model reads none */
     memset(l->soft + (size_t)l->n_soft * dim, 0, (size_t)(n - l->n_soft) * dim * sizeof *l->soft);
     l->n_soft = n;
     l->batch.features = l->soft;
