@@ -315,7 +315,7 @@ float rg_denoise_temperature(const rg_denoise *d)
 
 enum { OPEN = -1 };
 
-/* The position whose candidate is the surest of those that are not accepted; -1: all are. */
+/* Returns the position with the surest candidate that is not accepted yet; -1: all candidates are accepted. */
 static int32_t surest_open(const rg_denoise *d, const rg_evaluation *e)
 {
     int32_t best = -1;

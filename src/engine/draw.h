@@ -58,7 +58,7 @@ bool rg_draw_prepare(rg_sample_scratch *s, const rg_sample *a);
 /* How many of the draft's first ids the answer's grammar allows; all, if it has none.  After rg_draw_prepare. */
 int32_t rg_draw_allowed(rg_sample_scratch *s, const rg_sample *a, const int32_t *draft, int32_t n_draft);
 
-/* Which of those logits can be needed for that.  Of `at` request, sample, draft, n_draft and verify are read. */
+/* Returns which logits the draw at this place can need.  Reads at's request, sample, draft, n_draft and verify. */
 rg_pick rg_draw_pick(const rg_draw_place *at);
 /* Draw it by the logits of the row before it, which the rules change.  Called by any thread, each with its own number
  * below n_threads. */

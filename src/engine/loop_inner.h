@@ -73,8 +73,8 @@ void rg_loop_check_wanted(rg_loop *l);
 bool rg_loop_next(rg_loop *l);
 /* Lay out the rows of all spans, with their drafts. */
 void rg_loop_lay_out(rg_loop *l);
-/* Compute the rows, and draw an id, or whatever is wanted, from each of those that have an output.  False: all state is
- * gone, and nothing was drawn that stands (rg_runner.keeps_state). */
+/* Computes the rows of the step, and draws from each row with an output what its request wants.
+ * False: the state of all sequences is lost, and what was drawn must not be used (rg_runner.keeps_state). */
 bool rg_loop_forward(rg_loop *l);
 /* Otherwise: as if the step had not been. */
 void rg_loop_undo(rg_loop *l);

@@ -17,9 +17,9 @@ typedef struct follower { /* of one lane */
     rg_seq *seq;
     uint64_t asked;       /* the call that asked for it last */
     int32_t n_final;      /* of its rows in this step, those of complete blocks */
-    int32_t first_wanted; /* the number of its first mask among the step's wanted rows, */
-    int32_t n_masks;      /*   of which it has so many */
-    atomic_int n_missing; /*   and so many have not come yet */
+    int32_t first_wanted; /* where its first mask stands among the rows whose logits the step gives */
+    int32_t n_masks;      /* its masks in this step */
+    atomic_int n_missing; /* those whose logits have not come yet */
 } follower;
 
 typedef struct block_model {
@@ -33,7 +33,7 @@ typedef struct block_model {
     int32_t n_asks;
     bool is_laid_out;         /* the one step of this call */
     const rg_draft_ask **at;  /* [n_lanes] whose span is which */
-    float **rows;             /* [max_logits] the logits of masks, as they come */
+    float **rows;             /* [max_logits] where the logits of each wanted row lie, once they have come */
     float *wide;              /* [n_threads][vocab_size] */
     int32_t *ids;             /* [max_seq_len + block] of an answer, and masks behind it */
 } block_model;
@@ -134,7 +134,7 @@ static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
     return true;
 }
 
-/* The ids of an answer up to a position, with masks behind those that are known. */
+/* Returns the first `end` ids of an answer: those that it has, then masks. */
 static const int32_t *masked(block_model *m, const rg_draft_ask *a, int32_t end)
 {
     const int32_t known = a->n_ids < end ? a->n_ids : end;
