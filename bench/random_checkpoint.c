@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/convert.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "model/weights.h"
 
 enum { PIECES = 32, LONGEST_PIECE = 256, ROOM = 1 << 20 };
@@ -66,8 +66,8 @@ static bool add_item(item *all, int *n, const rg_weight_spec *spec, const rg_con
     if (spec->derive)
         return true;
     as_gguf.from_gguf = true;
-    const rg_origin o = rg_origin_of(spec, &as_gguf, NULL, layer);
-    if (!rg_origin_name(&o, 0, name))
+    const rg_weight_source o = rg_weight_source_of(spec, &as_gguf, NULL, layer);
+    if (!rg_weight_source_name(&o, 0, name))
         return false;
     const size_t len = strlen(name);
     const bool bare = spec->bare || (len > 5 && !strcmp(name + len - 5, ".bias"));

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "model/adapter_file.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 
 /* One adapter while it is read. */
 typedef struct reading {
@@ -31,7 +31,8 @@ typedef struct moves {
 
 /* A load function that only moves rows and columns shows where from, if it is given their numbers: which of the two is
  * `of_rows`.  False: it does something else. */
-static bool show_moves(const rg_origin *o, int64_t n_stored, bool of_rows, const rg_weight *w, float *src, float *dst)
+static bool show_moves(const rg_weight_source *o, int64_t n_stored, bool of_rows, const rg_weight *w, float *src,
+                       float *dst)
 {
     const float most = (float)(of_rows ? n_stored : w->cols);
 
@@ -50,7 +51,7 @@ static bool show_moves(const rg_origin *o, int64_t n_stored, bool of_rows, const
 }
 
 /* Rows and columns of the tensor as a load function takes them. */
-static bool find_loaded(const rg_origin *o, int64_t n_stored, const rg_weight *w, moves *m, rg_error *err)
+static bool find_loaded(const rg_weight_source *o, int64_t n_stored, const rg_weight *w, moves *m, rg_error *err)
 {
     const int64_t exact = 1 << 24; /* whole numbers that f32 holds */
     uint64_t n;
@@ -74,7 +75,7 @@ static bool find_loaded(const rg_origin *o, int64_t n_stored, const rg_weight *w
     return ok;
 }
 
-static bool find_moves(const reading *r, const rg_origin *o, int64_t n_stored, const rg_weight *w, moves *m,
+static bool find_moves(const reading *r, const rg_weight_source *o, int64_t n_stored, const rg_weight *w, moves *m,
                        rg_error *err)
 {
     const bool turns = o->spec->paired && r->as->from_gguf != r->c->from_gguf;
@@ -84,7 +85,7 @@ static bool find_moves(const reading *r, const rg_origin *o, int64_t n_stored, c
     if (turns && !own)
         return rg_fail_memory(err, (size_t)w->rows * sizeof *own);
     for (int64_t i = 0; i < w->rows; i++)
-        m->row[i] = o->part ? rg_origin_row(o, i) : i;
+        m->row[i] = o->part ? rg_weight_source_row(o, i) : i;
     if (o->load && !find_loaded(o, n_stored, w, m, err)) {
         rg_free(own);
         return false;
@@ -101,7 +102,7 @@ static bool find_moves(const reading *r, const rg_origin *o, int64_t n_stored, c
 }
 
 /* Rows of the tensor that the weight, or the parts of it, are made from. */
-static int64_t rows_stored(const rg_origin *o)
+static int64_t rows_stored(const rg_weight_source *o)
 {
     if (!o->load || !o->spec->stored[0])
         return o->stored_rows;
@@ -200,8 +201,8 @@ static bool takes_deltas(const rg_weight_spec *spec, int layer)
 }
 
 /* The delta of weight i by the module's matrices. */
-static bool bind(reading *r, int i, const rg_origin *o, const char *module, const rg_tensor *a, const rg_tensor *b,
-                 rg_error *err)
+static bool bind(reading *r, int i, const rg_weight_source *o, const char *module, const rg_tensor *a,
+                 const rg_tensor *b, rg_error *err)
 {
     rg_weight *w = &r->weights->all[i];
     rg_adapter *adapter = &r->out->all[r->number];
@@ -241,9 +242,9 @@ static bool bind_all(reading *r, rg_error *err)
     const rg_tensor *a, *b;
 
     for (int i = 0; i < r->weights->n; i++) {
-        const rg_origin o = rg_origin_of(spec_of(r, i), r->as, NULL, r->weights->layer[i]);
+        const rg_weight_source o = rg_weight_source_of(spec_of(r, i), r->as, NULL, r->weights->layer[i]);
 
-        for (int k = 0; !o.experts && rg_origin_name(&o, k, name); k++)
+        for (int k = 0; !o.experts && rg_weight_source_name(&o, k, name); k++)
             if (rg_adapter_file_find(&r->file, name, &a, &b)) {
                 if (!bind(r, i, &o, name, a, b, err))
                     return false;

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "model/notes.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "model/tied.h"
 #include "model/weights.h"
 
@@ -31,7 +31,7 @@ typedef struct item {
     int64_t shape[RG_MAX_DIMS];
     int64_t n_rows, n_cols;
     const rg_tensor *tensor; /* the first, where there is one per expert; NULL: rope factors */
-    rg_origin origin;        /* of a weight from a Hugging Face directory; spec NULL: the tensor as it is */
+    rg_weight_source source;        /* of a weight from a Hugging Face directory; spec NULL: the tensor as it is */
     rg_load_fn *load;
     bool paired;
     int variant;             /* of rope factors */
@@ -157,9 +157,9 @@ static void name_in_gguf(const rg_weight_spec *spec, int first_layer, int layer,
  * the first of them comes. */
 static bool plan_weight(convert *v, const rg_config *c, const rg_weight_spec *spec, int layer, rg_error *err)
 {
-    rg_origin s = rg_origin_of(spec, c, v->from, layer);
+    rg_weight_source s = rg_weight_source_of(spec, c, v->from, layer);
     char name[NAME_ROOM], found[RG_WEIGHT_NAME];
-    const rg_tensor *t = rg_origin_find(&s, 0, found);
+    const rg_tensor *t = rg_weight_source_find(&s, 0, found);
     rg_weight_spec separate = *spec;
     int64_t shape[RG_LEN(spec->gguf_shape)];
     int n = 0;
@@ -169,7 +169,7 @@ static bool plan_weight(convert *v, const rg_config *c, const rg_weight_spec *sp
     if (!t || !spec->gguf)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no name for the weight '%s'", rg_checkpoint_path(v->from),
                        found);
-    if (!rg_origin_check(&s, t, err))
+    if (!rg_weight_source_check(&s, t, err))
         return false;
     if (spec->first_row && spec->first_row(c, layer) > 0 && !spec->split_in_gguf && !s.relaid)
         return true;
@@ -177,7 +177,7 @@ static bool plan_weight(convert *v, const rg_config *c, const rg_weight_spec *sp
         separate.gguf = spec->role == W_UP_EXPERTS ? "ffn_up_exps" : "ffn_gate_exps"; /* of gate and up in one */
     name_in_gguf(&separate, c->first_layer, layer, name);
     item *it = add_item(v, name, t);
-    it->origin = s;
+    it->source = s;
     it->load = spec->to_gguf && !s.relaid ? spec->to_gguf : s.load;
     it->paired = spec->paired;
     if (spec->gguf_shape[0]) {
@@ -186,9 +186,9 @@ static bool plan_weight(convert *v, const rg_config *c, const rg_weight_spec *sp
     } else if (!s.relaid && (spec->to_gguf || (s.part && !spec->split_in_gguf))) {
         for (; n < 3 && spec->stored[n]; n++)
             shape[n] = spec->stored[n](c, layer);
-        it->origin.part = false;
-        it->origin.rows = it->origin.stored_rows;
-        it->origin.row_step = it->origin.row_run = 1;
+        it->source.part = false;
+        it->source.rows = it->source.stored_rows;
+        it->source.row_step = it->source.row_run = 1;
     } else {
         for (; n < rg_spec_dims(spec); n++)
             shape[n] = spec->shape[n](c, layer);
@@ -290,8 +290,8 @@ static bool plan_gguf_to_gguf(convert *v, rg_error *err)
     if (!weight_of)
         rg_fail_memory(err, (size_t)v->weights.n);
     for (int i = 0; ok && i < v->weights.n; i++) {
-        rg_origin s = rg_origin_of(v->weights.spec[i], &v->config, v->from, v->weights.layer[i]);
-        const rg_tensor *t = rg_origin_find(&s, 0, found);
+        rg_weight_source s = rg_weight_source_of(v->weights.spec[i], &v->config, v->from, v->weights.layer[i]);
+        const rg_tensor *t = rg_weight_source_find(&s, 0, found);
         ok = !t || rg_dict_put(weight_of, t->name, strlen(t->name), i) || rg_fail_memory(err, 64);
     }
     for (int i = 0; ok && i < n; i++) {
@@ -375,8 +375,8 @@ static void encode_rows(void *arg, int thread)
 static bool read_rows(const convert *v, const item *it, const rg_tensor *t, int64_t first, int64_t n,
                       uint64_t row_bytes, uint8_t *raw, rg_error *err)
 {
-    if (it->origin.part || it->origin.transposed)
-        return rg_origin_rows(&it->origin, t, first, n, raw, err);
+    if (it->source.part || it->source.transposed)
+        return rg_weight_source_rows(&it->source, t, first, n, raw, err);
     if (!it->paired)
         return rg_tensor_read(v->from, t, (uint64_t)first * row_bytes, raw, (size_t)n * row_bytes, err);
     for (int64_t r = 0; r < n; r++)
@@ -532,8 +532,9 @@ static bool write_coded(convert *v, const item *it, const rg_tensor *t, int64_t 
 
     for (int64_t r = 0; ok && r < n; r++) {
         int64_t from = it->paired ? rg_paired_row(&v->config, r) : r;
-        if (it->origin.part)
-            from = r / it->origin.rows * it->origin.stored_rows + rg_origin_row(&it->origin, r % it->origin.rows);
+        if (it->source.part)
+            from =
+                r / it->source.rows * it->source.stored_rows + rg_weight_source_row(&it->source, r % it->source.rows);
         ok = v->o->coded->row(v->o->coded->arg, t, from, row, err) && rg_ckpt_write(v->w, row, bytes, err);
     }
     rg_free(row);
@@ -544,8 +545,8 @@ static bool write_coded(convert *v, const item *it, const rg_tensor *t, int64_t 
 static bool write_values(convert *v, item *it, rg_error *err)
 {
     int64_t n = it->n_rows * it->n_cols;
-    float *values = it->origin.n_tensors > 1 ? rg_origin_vector(&it->origin, n, err)
-                                             : rg_origin_values(&it->origin, it->tensor, it->load, n, err);
+    float *values = it->source.n_tensors > 1 ? rg_weight_source_vector(&it->source, n, err)
+                                             : rg_weight_source_values(&it->source, it->tensor, it->load, n, err);
     float *placed = values;
     bool ok = values;
 
@@ -564,8 +565,8 @@ static bool write_values(convert *v, item *it, rg_error *err)
 
 static bool write_item(convert *v, item *it, rg_error *err)
 {
-    int64_t n_tensors = it->origin.experts ? it->shape[0] : 1;
-    const bool table = it->origin.experts && rg_spec_is_vector(it->origin.spec);
+    int64_t n_tensors = it->source.experts ? it->shape[0] : 1;
+    const bool table = it->source.experts && rg_spec_is_vector(it->source.spec);
     char name[RG_WEIGHT_NAME];
 
     if (!it->tensor) {
@@ -577,10 +578,10 @@ static bool write_item(convert *v, item *it, rg_error *err)
         rg_free(factors);
         return ok;
     }
-    if (!it->coded && (it->load || table || ((it->paired || it->origin.part) && it->n_dims == 1)))
+    if (!it->coded && (it->load || table || ((it->paired || it->source.part) && it->n_dims == 1)))
         return write_values(v, it, err);
     for (int64_t e = 0; e < n_tensors; e++) {
-        const rg_tensor *t = e ? rg_origin_find(&it->origin, (int)e, name) : it->tensor;
+        const rg_tensor *t = e ? rg_weight_source_find(&it->source, (int)e, name) : it->tensor;
         RG_ASSERT(t); /* the weight was declared */
         if (it->coded && !write_coded(v, it, t, it->n_rows / n_tensors, err))
             return false;

@@ -79,7 +79,7 @@ static size_t own_module(const char *name)
 }
 
 /* The i-th module to look in, the architecture's own first; false: there are not so many. */
-static bool module_at(const rg_origin *s, size_t i, char out[RG_OTHER_NAME])
+static bool module_at(const rg_weight_source *s, size_t i, char out[RG_OTHER_NAME])
 {
     const char *own = s->spec->hf;
     const size_t n = own_module(own);
@@ -92,14 +92,14 @@ static bool module_at(const rg_origin *s, size_t i, char out[RG_OTHER_NAME])
     return true;
 }
 
-/* The tensor of the name within the module (GGUF: NULL), which becomes the origin's. */
-static const rg_tensor *try_name(rg_origin *s, const char *module, const char *name)
+/* The tensor of the name within the module (GGUF: NULL), which becomes the source's. */
+static const rg_tensor *try_name(rg_weight_source *s, const char *module, const char *name)
 {
     char found[RG_WEIGHT_NAME];
 
     const int n =
         snprintf(s->other, sizeof s->other, "%s%s%s", module ? module : "", module && *module ? "." : "", name);
-    const rg_tensor *t = n < (int)sizeof s->other ? rg_origin_find(s, 0, found) : NULL;
+    const rg_tensor *t = n < (int)sizeof s->other ? rg_weight_source_find(s, 0, found) : NULL;
 
     if (!t)
         s->other[0] = 0;
@@ -107,7 +107,7 @@ static const rg_tensor *try_name(rg_origin *s, const char *module, const char *n
 }
 
 /* Stacked matrices may stand the other way round, which only their shape tells. */
-static void settle_turn(rg_origin *s, const rg_tensor *t)
+static void settle_turn(rg_weight_source *s, const rg_tensor *t)
 {
     const int64_t rows = s->stored_rows, cols = s->cols;
 
@@ -121,8 +121,8 @@ static void settle_turn(rg_origin *s, const rg_tensor *t)
         s->transposed = false;
 }
 
-/* The origin becomes that of a tensor of this form. */
-static void settle_form(rg_origin *s, const form *f, int place, const rg_tensor *t)
+/* The source becomes that of a tensor of this form. */
+static void settle_form(rg_weight_source *s, const form *f, int place, const rg_tensor *t)
 {
     const rg_weight_spec *spec = s->spec;
     const bool bias = is_bias(spec->role), gguf = s->c->from_gguf;
@@ -149,7 +149,7 @@ static void settle_form(rg_origin *s, const form *f, int place, const rg_tensor 
 }
 
 /* Biases stand beside the matrices: "name.bias", or "name_bias" of stacked ones. */
-static const rg_tensor *try_bias(rg_origin *s, const char *module, const char *name)
+static const rg_tensor *try_bias(rg_weight_source *s, const char *module, const char *name)
 {
     char with[RG_OTHER_NAME];
     const rg_tensor *t = NULL;
@@ -161,7 +161,7 @@ static const rg_tensor *try_bias(rg_origin *s, const char *module, const char *n
     return t;
 }
 
-static bool try_forms(rg_origin *s, const form *forms, size_t n, int place, const char *module)
+static bool try_forms(rg_weight_source *s, const form *forms, size_t n, int place, const char *module)
 {
     const rg_tensor *t = NULL;
 
@@ -176,7 +176,7 @@ static bool try_forms(rg_origin *s, const form *forms, size_t n, int place, cons
     return t;
 }
 
-static void settle_renamed(rg_origin *s)
+static void settle_renamed(rg_weight_source *s)
 {
     char module[RG_OTHER_NAME];
     const rg_tensor *t = NULL;
@@ -187,17 +187,17 @@ static void settle_renamed(rg_origin *s)
                 t = try_name(s, module, renamed[r].name[i]);
 }
 
-void rg_expert_names_settle(rg_origin *s)
+void rg_expert_names_settle(rg_weight_source *s)
 {
     const int place = place_of(s->spec->role);
-    const rg_origin own = *s;
+    const rg_weight_source own = *s;
     char found[RG_WEIGHT_NAME], module[RG_OTHER_NAME];
     const rg_tensor *t;
     bool done = false;
 
     if (!s->ckpt || s->spec->derive || !s->name)
         return;
-    t = rg_origin_find(s, 0, found);
+    t = rg_weight_source_find(s, 0, found);
     if (t || !rg_checkpoint_n_tensors(s->ckpt)) {
         if (t && place != NOT_OF_EXPERTS && !s->load && !s->c->from_gguf && rg_spec_dims(s->spec) == 3)
             settle_turn(s, t);

@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "model/pack_file.h"
 
 enum {

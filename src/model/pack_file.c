@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 
 static const char magic[8] = "RGPACK1";
 

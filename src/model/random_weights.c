@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 
 enum { DISTINCT_ROWS = 256 }; /* of a matrix; they are repeated, so that a large model takes seconds */
 
@@ -23,7 +23,7 @@ static size_t n_stored(const rg_weight_spec *spec, const rg_config *c, int layer
 static bool fill_vector(rg_weight *w, const rg_weight_spec *spec, const rg_config *c, int layer, rg_rng *rng,
                         rg_error *err)
 {
-    rg_load_fn *load = rg_origin_of(spec, c, NULL, layer).load;
+    rg_load_fn *load = rg_weight_source_of(spec, c, NULL, layer).load;
     size_t n = (size_t)(w->n_mats * w->rows * w->cols), n_source = load ? n_stored(spec, c, layer, n) : n;
     float *source = rg_array(n_source, sizeof *source), *values = source;
 

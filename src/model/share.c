@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "ops/count/count.h"
 
 enum {

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "model/arch.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 
 enum { COMPARED_BYTES = 1 << 20 }; /* at once */
 
@@ -15,10 +15,10 @@ static const rg_tensor *tensor_of(const rg_config *c, const rg_checkpoint *ckpt,
     char name[RG_WEIGHT_NAME];
 
     for (const rg_weight_spec *spec = c->arch->weights; spec->shape[0]; spec++) {
-        rg_origin o = rg_origin_of(spec, c, ckpt, -1);
+        rg_weight_source o = rg_weight_source_of(spec, c, ckpt, -1);
 
         if (spec->role == (int)role)
-            return rg_origin_find(&o, 0, name);
+            return rg_weight_source_find(&o, 0, name);
     }
     return NULL;
 }

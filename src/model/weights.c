@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "model/random_weights.h"
 #include "model/tied.h"
 
@@ -38,7 +38,7 @@ static bool check_size(const rg_weight *w)
 }
 
 /* The format a weight is kept in: as stored, or, made by a load function from a quantized source, f32. */
-static rg_type kept_type(const rg_tensor *t, const rg_origin *s)
+static rg_type kept_type(const rg_tensor *t, const rg_weight_source *s)
 {
     if (rg_spec_is_vector(s->spec))
         return RG_F32;
@@ -46,9 +46,9 @@ static rg_type kept_type(const rg_tensor *t, const rg_origin *s)
     return s->load && !plain ? RG_F32 : t->type;
 }
 
-static bool check_tensor(const rg_origin *s, const rg_tensor *t, rg_error *err)
+static bool check_tensor(const rg_weight_source *s, const rg_tensor *t, rg_error *err)
 {
-    if (!rg_origin_check(s, t, err))
+    if (!rg_weight_source_check(s, t, err))
         return false;
     return rg_format_of(t->type)->layout != RG_LAYOUT_NONE ||
            rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, which is no type of weights",
@@ -56,12 +56,12 @@ static bool check_tensor(const rg_origin *s, const rg_tensor *t, rg_error *err)
 }
 
 /* Checks every tensor that a weight is made from; t is the first. */
-static bool check_tensors(rg_origin *s, const rg_tensor *t, rg_error *err)
+static bool check_tensors(rg_weight_source *s, const rg_tensor *t, rg_error *err)
 {
     char name[RG_WEIGHT_NAME];
 
     for (int e = 0; e < s->n_tensors; e++) {
-        const rg_tensor *one = e ? rg_origin_find(s, e, name) : t;
+        const rg_tensor *one = e ? rg_weight_source_find(s, e, name) : t;
         if (!one)
             return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(s->ckpt), name);
         if (!check_tensor(s, one, err))
@@ -71,11 +71,11 @@ static bool check_tensors(rg_origin *s, const rg_tensor *t, rg_error *err)
 }
 
 /* The tensor of matrix e of weight i, or the one of all its matrices; NULL: it is not packed as it is stored. */
-static const rg_tensor *tensor_at(const rg_weight_set *set, int i, rg_origin *s, int64_t e)
+static const rg_tensor *tensor_at(const rg_weight_set *set, int i, rg_weight_source *s, int64_t e)
 {
     char name[RG_WEIGHT_NAME];
 
-    const rg_tensor *t = rg_origin_find(s, (int)e, name); /* sets s->load by the name that is there */
+    const rg_tensor *t = rg_weight_source_find(s, (int)e, name); /* sets s->load by the name that is there */
 
     return s->load || rg_spec_is_vector(set->spec[i]) ? NULL : t;
 }
@@ -83,8 +83,8 @@ static const rg_tensor *tensor_at(const rg_weight_set *set, int i, rg_origin *s,
 /* True if the matrices of two weights have their columns in the same orders. */
 static bool have_one_order(const rg_weight_set *set, int i, int k, const rg_config *c, const rg_checkpoint *ckpt)
 {
-    rg_origin a = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
-    rg_origin b = rg_origin_of(set->spec[k], c, ckpt, set->layer[k]);
+    rg_weight_source a = rg_weight_source_of(set->spec[i], c, ckpt, set->layer[i]);
+    rg_weight_source b = rg_weight_source_of(set->spec[k], c, ckpt, set->layer[k]);
     const rg_weight *w = &set->all[i];
     bool same = w->n_mats == set->all[k].n_mats && w->cols == set->all[k].cols && a.experts == b.experts;
 
@@ -100,7 +100,7 @@ static bool have_one_order(const rg_weight_set *set, int i, int k, const rg_conf
 /* Number the order of columns of weight i: as that of another one in its layer, or anew. */
 static void number_order(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt)
 {
-    rg_origin s = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
+    rg_weight_source s = rg_weight_source_of(set->spec[i], c, ckpt, set->layer[i]);
     rg_weight *w = &set->all[i];
     bool ordered = false;
 
@@ -127,12 +127,12 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
     int i = set->n;
     rg_weight *w = &set->all[i];
     char *name = set->names + (size_t)i * RG_WEIGHT_NAME;
-    rg_origin s = rg_origin_of(spec, c, ckpt, layer);
+    rg_weight_source s = rg_weight_source_of(spec, c, ckpt, layer);
     uint64_t row;
 
     if (!s.name)
         return true;
-    const rg_tensor *t = rg_origin_find(&s, 0, name);
+    const rg_tensor *t = rg_weight_source_find(&s, 0, name);
     if (ckpt && !t && spec->optional && (rg_checkpoint_n_tensors(ckpt) || !spec->made_new))
         return true;
     if (ckpt && rg_checkpoint_n_tensors(ckpt) && !t && is_of_head(spec, c, layer)) {
@@ -212,7 +212,7 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
 
 /* ---- bind ---- */
 
-/* Rows of an origin that are placed, all its matrices' rows being counted through; to: the first of them in p. */
+/* Rows of a source that are placed, all its matrices' rows being counted through; to: the first of them in p. */
 typedef struct row_range {
     int64_t first, n, to;
 } row_range;
@@ -271,7 +271,7 @@ static bool is_elsewhere(const rg_weight *w, int64_t at, int64_t m)
 }
 
 /* Put rows of one tensor, a few megabytes at a time. */
-static bool put_rows(rg_placed *p, const rg_origin *s, const rg_tensor *t, const rg_weight *w, row_range range,
+static bool put_rows(rg_placed *p, const rg_weight_source *s, const rg_tensor *t, const rg_weight *w, row_range range,
                      rg_error *err)
 {
     uint64_t bytes = 0;
@@ -290,7 +290,7 @@ static bool put_rows(rg_placed *p, const rg_origin *s, const rg_tensor *t, const
         int64_t m = n - i < at_once ? n - i : at_once;
         if (is_elsewhere(w, range.to + i, m))
             continue;
-        if (!rg_origin_rows(s, t, range.first + i, m, buf, err)) {
+        if (!rg_weight_source_rows(s, t, range.first + i, m, buf, err)) {
             rg_free(buf);
             return false;
         }
@@ -306,10 +306,10 @@ static bool put_rows(rg_placed *p, const rg_origin *s, const rg_tensor *t, const
 }
 
 /* The tensor of matrix e where there is one per matrix, which must be of the weight's type. */
-static const rg_tensor *tensor_of(rg_origin *s, const rg_weight *w, int64_t e, rg_error *err)
+static const rg_tensor *tensor_of(rg_weight_source *s, const rg_weight *w, int64_t e, rg_error *err)
 {
     char name[RG_WEIGHT_NAME];
-    const rg_tensor *t = rg_origin_find(s, (int)e, name);
+    const rg_tensor *t = rg_weight_source_find(s, (int)e, name);
 
     RG_ASSERT(t); /* it was declared */
     if (t->type != w->type)
@@ -320,13 +320,13 @@ static const rg_tensor *tensor_of(rg_origin *s, const rg_weight *w, int64_t e, r
 }
 
 /* Put n matrices from mat on as the first ones of p. */
-static bool put_mats(rg_placed *p, rg_origin *s, const rg_weight *w, int64_t mat, int64_t n, rg_error *err)
+static bool put_mats(rg_placed *p, rg_weight_source *s, const rg_weight *w, int64_t mat, int64_t n, rg_error *err)
 {
     const row_range range = { s->experts ? 0 : mat * w->rows, n * w->rows, 0 };
 
     if (s->load) {
         char name[RG_WEIGHT_NAME];
-        float *values = rg_origin_values(s, rg_origin_find(s, 0, name), s->load, w->n_mats * w->rows * w->cols, err);
+        float *values = rg_weight_source_values(s, rg_weight_source_find(s, 0, name), s->load, w->n_mats * w->rows * w->cols, err);
         bool ok = values && put_values(p, w, values, range, err);
         rg_free(values);
         return ok;
@@ -359,7 +359,7 @@ static rg_placed *place(const rg_weight_set *set, const rg_weight *w, int64_t n_
 }
 
 /* Matrix mat of w alone, as it is stored. */
-static rg_placed *place_one_mat(const rg_weight_set *set, rg_origin *s, const rg_weight *w, int64_t mat, rg_error *err)
+static rg_placed *place_one_mat(const rg_weight_set *set, rg_weight_source *s, const rg_weight *w, int64_t mat, rg_error *err)
 {
     rg_placed *p = place(set, w, 1, err);
 
@@ -372,7 +372,7 @@ static rg_placed *place_one_mat(const rg_weight_set *set, rg_origin *s, const rg
 rg_placed *rg_weights_place_mat(const rg_weight_set *set, int i, int64_t mat, const rg_config *c,
                                 const rg_checkpoint *ckpt, rg_error *err)
 {
-    rg_origin s = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
+    rg_weight_source s = rg_weight_source_of(set->spec[i], c, ckpt, set->layer[i]);
     rg_placed *p = place_one_mat(set, &s, &set->all[i], mat, err);
 
     if (p && rg_weights_placed_type(set, i) != p->type)
@@ -384,7 +384,7 @@ rg_placed *rg_weights_place_mat(const rg_weight_set *set, int i, int64_t mat, co
 static bool settle_type(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     const rg_weight *w = &set->all[i];
-    rg_origin s = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
+    rg_weight_source s = rg_weight_source_of(set->spec[i], c, ckpt, set->layer[i]);
     bool ok = true, fits = w->type == RG_F16;
 
     for (int64_t mat = 0; ok && fits && mat < w->n_mats; mat++) {
@@ -454,14 +454,14 @@ void rg_weights_set_placed(rg_weight_set *s, int i)
 static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     rg_weight *w = &set->all[i];
-    rg_origin s = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
+    rg_weight_source s = rg_weight_source_of(set->spec[i], c, ckpt, set->layer[i]);
     char name[RG_WEIGHT_NAME];
-    const rg_tensor *t = rg_origin_find(&s, 0, name);
+    const rg_tensor *t = rg_weight_source_find(&s, 0, name);
 
     if (!t) /* a checkpoint without weights */
         return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(ckpt), w->name);
     if (rg_spec_is_vector(set->spec[i])) {
-        w->vec = rg_origin_vector(&s, n_values(w), err);
+        w->vec = rg_weight_source_vector(&s, n_values(w), err);
         return w->vec && rg_weights_place_vector(set, i, err);
     }
     const rg_weight *own = w->part ? &w->part->here : w;
@@ -650,9 +650,9 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
     if (!used)
         return rg_fail_memory(err, (size_t)n), NULL;
     for (int i = 0; i < s->n; i++) {
-        rg_origin o = rg_origin_of(s->spec[i], c, ckpt, s->layer[i]);
+        rg_weight_source o = rg_weight_source_of(s->spec[i], c, ckpt, s->layer[i]);
         for (int64_t e = 0; e < o.n_tensors; e++) {
-            const rg_tensor *t = rg_origin_find(&o, (int)e, name);
+            const rg_tensor *t = rg_weight_source_find(&o, (int)e, name);
             if (t)
                 used[t - first] = true;
         }

@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "model/arch.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "shrink/inputs.h"
 #include "shrink/linear.h"
 
@@ -385,9 +385,9 @@ static bool put_made(latent *k, int number, const made *t, bool data, rg_error *
 
 static bool put_old(latent *k, int i, bool data, rg_error *err)
 {
-    rg_origin s = rg_origin_of(k->set->spec[i], k->c, k->from, k->set->layer[i]);
+    rg_weight_source s = rg_weight_source_of(k->set->spec[i], k->c, k->from, k->set->layer[i]);
     char name[RG_WEIGHT_NAME];
-    const rg_tensor *t = rg_origin_find(&s, 0, name);
+    const rg_tensor *t = rg_weight_source_find(&s, 0, name);
 
     if (!t || s.load || s.part || s.transposed || t->file == RG_FILE_MADE)
         return rg_fail(err, RG_E_UNSUPPORTED, "'%s' is stored in a form that is not changed", k->set->all[i].name);

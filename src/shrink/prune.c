@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "shrink/kbit.h"
 
 /* ---- importance -------------------------------------------------------------------------------------------------- */
@@ -209,9 +209,9 @@ static bool put_weight(cutting *k, int i, bool data, rg_error *err)
 {
     const rg_weight_spec *spec = k->set->spec[i];
     const int old = k->set->layer[i], dims = rg_spec_dims(spec);
-    rg_origin s = rg_origin_of(spec, k->c, k->from, old);
+    rg_weight_source s = rg_weight_source_of(spec, k->c, k->from, old);
     char name[RG_WEIGHT_NAME], to[RG_WEIGHT_NAME + 32];
-    const rg_tensor *t = rg_origin_find(&s, 0, name);
+    const rg_tensor *t = rg_weight_source_find(&s, 0, name);
     const int32_t *rows, *cols;
     int each_row = 1, each_col, now = -1;
     const int n_rows = dims > 1 ? side(k, spec->shape[0], old, &rows, &each_row) : 0;
@@ -261,8 +261,8 @@ static bool check_weights(const cutting *k, rg_error *err)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: only a Hugging Face directory can be pruned",
                        rg_checkpoint_path(k->from));
     for (int i = 0; i < k->set->n; i++) {
-        rg_origin s = rg_origin_of(k->set->spec[i], k->c, k->from, k->set->layer[i]);
-        const rg_tensor *t = rg_origin_find(&s, 0, name);
+        rg_weight_source s = rg_weight_source_of(k->set->spec[i], k->c, k->from, k->set->layer[i]);
+        const rg_tensor *t = rg_weight_source_find(&s, 0, name);
         if (!t || rg_spec_dims(k->set->spec[i]) > 2 || s.load || s.part || s.transposed || t->file == RG_FILE_MADE ||
             t->n_dims != rg_spec_dims(k->set->spec[i]))
             return rg_fail(err, RG_E_UNSUPPORTED, "prune: '%s' is stored in a form that is not cut",

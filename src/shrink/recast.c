@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "model/arch.h"
 #include "model/model.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 
 typedef struct recasting {
     const rg_checkpoint *from;
@@ -97,9 +97,9 @@ static bool put_weight(recasting *k, int i, bool data, rg_error *err)
 {
     const rg_weight_spec *spec = k->set->spec[i];
     const int layer = k->set->layer[i], n = heads_to_one(k, i);
-    rg_origin s = rg_origin_of(spec, k->c, k->from, layer);
+    rg_weight_source s = rg_weight_source_of(spec, k->c, k->from, layer);
     char name[RG_WEIGHT_NAME];
-    const rg_tensor *t = rg_origin_find(&s, 0, name);
+    const rg_tensor *t = rg_weight_source_find(&s, 0, name);
     int64_t shape[RG_MAX_DIMS];
 
     if (layer >= 0 && is_of_kv(spec) && source_of(k, layer) != layer)

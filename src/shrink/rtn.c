@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "shrink/packing.h"
 
 /* Where such codes can lie. */

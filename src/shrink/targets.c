@@ -9,13 +9,13 @@
 
 const rg_tensor *rg_targets_tensor(const rg_targets *p, int weight, int64_t mat)
 {
-    rg_origin s = rg_origin_of(p->set->spec[weight], p->config, p->from, p->set->layer[weight]);
+    rg_weight_source s = rg_weight_source_of(p->set->spec[weight], p->config, p->from, p->set->layer[weight]);
     char name[RG_WEIGHT_NAME];
 
-    return rg_origin_find(&s, s.experts ? (int)mat : 0, name);
+    return rg_weight_source_find(&s, s.experts ? (int)mat : 0, name);
 }
 
-static void shape_of(const rg_origin *s, const rg_tensor *t, int64_t *rows, int64_t *cols)
+static void shape_of(const rg_weight_source *s, const rg_tensor *t, int64_t *rows, int64_t *cols)
 {
     *rows = s->transposed ? rg_tensor_cols(t) : rg_tensor_rows(t);
     *cols = s->transposed ? rg_tensor_rows(t) : rg_tensor_cols(t);
@@ -24,7 +24,7 @@ static void shape_of(const rg_origin *s, const rg_tensor *t, int64_t *rows, int6
 void rg_targets_shape(const rg_targets *p, const rg_tensor *t, int64_t *rows, int64_t *cols)
 {
     const int i = p->first[t - rg_checkpoint_tensor(p->from, 0)];
-    const rg_origin s = rg_origin_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
+    const rg_weight_source s = rg_weight_source_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
 
     shape_of(&s, t, rows, cols);
 }
@@ -34,7 +34,7 @@ static const char *refuses(const rg_targets *p, int i)
 {
     const rg_weight_spec *spec = p->set->spec[i];
     const rg_weight *w = &p->set->all[i];
-    rg_origin s = rg_origin_of(spec, p->config, p->from, p->set->layer[i]);
+    rg_weight_source s = rg_weight_source_of(spec, p->config, p->from, p->set->layer[i]);
     const rg_tensor *t = rg_targets_tensor(p, i, 0);
     int64_t rows, cols;
     uint64_t row;
@@ -80,7 +80,7 @@ static bool link_tensors(rg_targets *p, rg_error *err)
     for (int i = 0; i < n; i++)
         p->first[i] = -1;
     for (int i = p->set->n; i-- > 0;) {
-        rg_origin s = rg_origin_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
+        rg_weight_source s = rg_weight_source_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
         p->next[i] = -1;
         for (int64_t e = 0; e < s.n_tensors; e++) {
             const rg_tensor *t = rg_targets_tensor(p, i, e);
@@ -106,7 +106,7 @@ static void keep_parts(rg_targets *p)
             continue;
         for (int k = p->first[t - all]; k >= 0; k = p->next[k])
             rows += p->codes[k] ? p->set->all[k].rows : 0;
-        rg_origin s = rg_origin_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
+        rg_weight_source s = rg_weight_source_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
         if (rows != s.stored_rows)
             for (int k = p->first[t - all]; k >= 0; k = p->next[k])
                 if (p->codes[k])
@@ -189,7 +189,7 @@ static bool start(composing *c, const rg_coded *part, rg_error *err)
 }
 
 /* Rows of one matrix to where they stand. */
-static bool place(const composing *c, const rg_origin *s, int64_t mat, const rg_coded *part, const float *values,
+static bool place(const composing *c, const rg_weight_source *s, int64_t mat, const rg_coded *part, const float *values,
                   rg_error *err)
 {
     const int64_t cols = c->cols, n = part->n_groups;
@@ -198,7 +198,7 @@ static bool place(const composing *c, const rg_origin *s, int64_t mat, const rg_
                     (part->group_of && memcmp(part->group_of, c->coded->group_of, (size_t)cols * sizeof(int32_t)))))
         return rg_fail(err, RG_E_INPUT, "tensor '%s': its parts do not share an order of columns", c->t->name);
     for (int64_t r = 0; r < s->rows; r++) {
-        const int64_t at = mat * s->stored_rows + rg_origin_row(s, r);
+        const int64_t at = mat * s->stored_rows + rg_weight_source_row(s, r);
         if (values) {
             memcpy(*c->values + at * cols, values + r * cols, (size_t)cols * sizeof *values);
             continue;
@@ -215,7 +215,7 @@ static bool place(const composing *c, const rg_origin *s, int64_t mat, const rg_
 static bool compose(composing *c, rg_results *r, int i, rg_error *err)
 {
     const rg_targets *p = c->p;
-    rg_origin s = rg_origin_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
+    rg_weight_source s = rg_weight_source_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
 
     for (int64_t m = 0; m < p->set->all[i].n_mats; m++) {
         rg_coded part;

@@ -3,7 +3,7 @@
 #ifndef RG_SHRINK_TARGETS_H
 #define RG_SHRINK_TARGETS_H
 
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "shrink/results.h"
 
 typedef struct rg_targets {

@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "model/arch/backs.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "train/init.h"
 
 /* How a weight's values follow from masters. */
@@ -147,7 +147,7 @@ static bool is_bare(const char *name)
 }
 
 /* The shape in which a weight's tensor is stored. */
-static int shape_of(const rg_origin *s, int64_t shape[3])
+static int shape_of(const rg_weight_source *s, int64_t shape[3])
 {
     const rg_weight_spec *spec = s->spec;
     const bool stored = s->part || (s->load && spec->stored[0]);
@@ -172,13 +172,13 @@ static bool make_tensors(rg_masters *m, const rg_model *declared, rg_error *err)
     bool ok = true;
 
     for (int i = 0; ok && i < set->n; i++) {
-        rg_origin s = rg_origin_of(set->spec[i], &declared->config, m->from, set->layer[i]);
+        rg_weight_source s = rg_weight_source_of(set->spec[i], &declared->config, m->from, set->layer[i]);
         char name[RG_WEIGHT_NAME], whole[RG_WEIGHT_NAME + 8];
         int64_t shape[3];
         const int n = shape_of(&s, shape);
 
         for (int e = 0; ok && !set->spec[i]->derive && e < s.n_tensors; e++) {
-            rg_origin_find(&s, e, name);
+            rg_weight_source_find(&s, e, name);
             snprintf(whole, sizeof whole, "%s%s", name, is_bare(name) ? "" : ".weight");
             ok = add_master(m, whole, n, shape, err);
         }
@@ -193,20 +193,20 @@ static float *read_weight(rg_masters *m, int i, rg_error *err)
 {
     const rg_weight_set *set = &m->model->weights;
     const rg_weight *w = &set->all[i];
-    rg_origin s = rg_origin_of(set->spec[i], &m->model->config, m->ckpt, set->layer[i]);
+    rg_weight_source s = rg_weight_source_of(set->spec[i], &m->model->config, m->ckpt, set->layer[i]);
     char name[RG_WEIGHT_NAME];
     const int64_t n = w->n_mats * w->rows * w->cols;
-    const rg_tensor *t = rg_origin_find(&s, 0, name);
+    const rg_tensor *t = rg_weight_source_find(&s, 0, name);
 
     if (rg_spec_is_vector(set->spec[i]))
-        return rg_origin_vector(&s, n, err);
+        return rg_weight_source_vector(&s, n, err);
     if (s.load)
-        return rg_origin_values(&s, t, s.load, n, err);
+        return rg_weight_source_values(&s, t, s.load, n, err);
     float *out = rg_array((size_t)n, sizeof *out);
     bool ok = out || rg_fail_memory(err, (size_t)n * sizeof *out);
     const int n_tensors = s.experts ? s.n_tensors : 1;
     for (int e = 0; ok && e < n_tensors; e++)
-        ok = rg_origin_rows(&s, rg_origin_find(&s, e, name), 0, w->n_mats * w->rows / n_tensors,
+        ok = rg_weight_source_rows(&s, rg_weight_source_find(&s, e, name), 0, w->n_mats * w->rows / n_tensors,
                             (uint8_t *)(out + n / n_tensors * e), err);
     if (!ok)
         rg_free(out);
@@ -360,7 +360,7 @@ static bool check_way(rg_masters *m, int i, bool *found, rg_error *err)
     return ok;
 }
 
-static bool find_way(rg_masters *m, int i, const rg_origin *s, rg_error *err)
+static bool find_way(rg_masters *m, int i, const rg_weight_source *s, rg_error *err)
 {
     linked *l = &m->link[i];
     bool found = false;
@@ -427,7 +427,7 @@ static bool link_weight(rg_masters *m, int i, rg_error *err)
 {
     const rg_weight_set *set = &m->model->weights;
     const rg_weight *w = &set->all[i];
-    rg_origin s = rg_origin_of(set->spec[i], &m->model->config, m->ckpt, set->layer[i]);
+    rg_weight_source s = rg_weight_source_of(set->spec[i], &m->model->config, m->ckpt, set->layer[i]);
     linked *l = &m->link[i];
     char name[RG_WEIGHT_NAME];
     bool ok = true;
@@ -436,13 +436,13 @@ static bool link_weight(rg_masters *m, int i, rg_error *err)
     if (set->spec[i]->derive) {
         ok = find_derived(m, i, err);
     } else {
-        rg_origin_find(&s, 0, name);
+        rg_weight_source_find(&s, 0, name);
         l->n_tensors = s.n_tensors;
         l->master = rg_array((size_t)s.n_tensors, sizeof *l->master);
         if (!l->master)
             return rg_fail_memory(err, (size_t)s.n_tensors * sizeof *l->master);
         for (int e = 0; e < s.n_tensors; e++)
-            l->master[e] = (int)(rg_masters_find(m, rg_origin_find(&s, e, name)->name) - m->all);
+            l->master[e] = (int)(rg_masters_find(m, rg_weight_source_find(&s, e, name)->name) - m->all);
         ok = find_way(m, i, &s, err);
     }
     if (!ok)

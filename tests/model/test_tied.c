@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "model/arch.h"
 #include "model/convert.h"
-#include "model/origin.h"
+#include "model/weight_source.h"
 #include "support/goldens.h"
 
 /* ---- variants of goldens ---- */
@@ -32,11 +32,11 @@ static const char *name_of(const rg_config *c, const rg_checkpoint *ckpt, rg_rol
 
     out[0] = 0;
     for (const rg_weight_spec *spec = c->arch->weights; spec->shape[0] && !out[0]; spec++) {
-        rg_origin o = rg_origin_of(spec, c, ckpt, -1);
+        rg_weight_source o = rg_weight_source_of(spec, c, ckpt, -1);
 
         if (spec->role != (int)role || !o.name)
             continue;
-        t = rg_origin_find(&o, 0, out);
+        t = rg_weight_source_find(&o, 0, out);
         if (t)
             snprintf(out, RG_WEIGHT_NAME + 8, "%s", t->name);
         else

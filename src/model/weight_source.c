@@ -1,5 +1,5 @@
-/* origin.c -- see origin.h. */
-#include "model/origin.h"
+/* weight_source.c -- see weight_source.h. */
+#include "model/weight_source.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,9 +21,10 @@ bool rg_spec_is_vector(const rg_weight_spec *spec)
     return spec->table || rg_spec_dims(spec) == 1;
 }
 
-rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt, int layer)
+rg_weight_source rg_weight_source_of(const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt,
+                                     int layer)
 {
-    rg_origin s = { spec, c, ckpt, layer, .name = c->from_gguf ? spec->gguf : spec->hf };
+    rg_weight_source s = { spec, c, ckpt, layer, .name = c->from_gguf ? spec->gguf : spec->hf };
 
     int n = rg_spec_dims(spec);
 
@@ -46,7 +47,7 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
 }
 
 /* The layer's number in names; of what stands outside the layers, the first layer's. */
-static int number_of(const rg_origin *s)
+static int number_of(const rg_weight_source *s)
 {
     return s->c->first_layer + (s->layer > 0 ? s->layer : 0);
 }
@@ -63,7 +64,7 @@ static void whole_name(const char *name, int layer, char out[RG_WEIGHT_NAME])
 }
 
 /* The tensor's name with its prefix, the expert's number in place of '*'. */
-static void full_name(const rg_origin *s, const char *name, int expert, char out[RG_WEIGHT_NAME])
+static void full_name(const rg_weight_source *s, const char *name, int expert, char out[RG_WEIGHT_NAME])
 {
     char number[16] = "";
     const char *star = strchr(name, '*');
@@ -84,7 +85,7 @@ static void full_name(const rg_origin *s, const char *name, int expert, char out
              number, star ? star + 1 : "");
 }
 
-static const rg_tensor *find(const rg_origin *s, const char *name, int expert, char out[RG_WEIGHT_NAME])
+static const rg_tensor *find(const rg_weight_source *s, const char *name, int expert, char out[RG_WEIGHT_NAME])
 {
     char with[RG_WEIGHT_NAME + 8];
 
@@ -96,7 +97,7 @@ static const rg_tensor *find(const rg_origin *s, const char *name, int expert, c
     return t ? t : rg_config_tensor(s->c, s->ckpt, out);
 }
 
-bool rg_origin_name(const rg_origin *s, int i, char out[RG_WEIGHT_NAME])
+bool rg_weight_source_name(const rg_weight_source *s, int i, char out[RG_WEIGHT_NAME])
 {
     const char *names[] = { s->name, s->c->from_gguf ? s->spec->gguf_else : s->spec->hf_else };
 
@@ -122,7 +123,7 @@ static bool is_turned(const rg_tensor *t)
     return t && (t->file == RG_FILE_MADE || rg_format_of(t->type)->block_len > 1);
 }
 
-const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME])
+const rg_tensor *rg_weight_source_find(rg_weight_source *s, int expert, char out[RG_WEIGHT_NAME])
 {
     if (s->other[0])
         return find(s, s->other, expert, out);
@@ -148,7 +149,7 @@ const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAM
 
 /* A tensor must have the values of [mats, rows, cols]; dimensions of one may be left out or put in (conv1d's [n, 1,
  * k]). */
-static bool check_shape(const rg_origin *s, const rg_tensor *t, const int64_t *want, int n_want, rg_error *err)
+static bool check_shape(const rg_weight_source *s, const rg_tensor *t, const int64_t *want, int n_want, rg_error *err)
 {
     char have_text[96], want_text[96];
     int j = 0;
@@ -170,7 +171,7 @@ static bool check_shape(const rg_origin *s, const rg_tensor *t, const int64_t *w
                    t->name, rg_shape_text(t->shape, t->n_dims, have_text), rg_shape_text(want, n_want, want_text));
 }
 
-bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err)
+bool rg_weight_source_check(const rg_weight_source *s, const rg_tensor *t, rg_error *err)
 {
     const rg_weight_spec *spec = s->spec;
     int64_t want[3];
@@ -208,31 +209,33 @@ int64_t rg_paired_row(const rg_config *c, int64_t r)
     return j < c->ropes[0].dim ? r - j + j % 2 * (c->ropes[0].dim / 2) + j / 2 : r;
 }
 
-int64_t rg_origin_row(const rg_origin *s, int64_t row)
+int64_t rg_weight_source_row(const rg_weight_source *s, int64_t row)
 {
     return s->first_row + row / s->row_run * s->row_run * s->row_step + row % s->row_run;
 }
 
 /* Rows [row, row + n) of one matrix, which stand in its columns. */
-static bool read_columns(const rg_origin *s, const rg_tensor *t, int64_t mat, int64_t row, int64_t n, uint8_t *to,
-                         rg_error *err)
+static bool read_columns(const rg_weight_source *s, const rg_tensor *t, int64_t mat, int64_t row, int64_t n,
+                         uint8_t *to, rg_error *err)
 {
-    const int64_t cols = s->cols, at = rg_origin_row(s, row);
+    const int64_t cols = s->cols, at = rg_weight_source_row(s, row);
     const size_t size = (size_t)rg_format_of(t->type)->block_bytes;
-    const size_t span = (size_t)(rg_origin_row(s, row + n - 1) - at + 1) * size;
+    const size_t span = (size_t)(rg_weight_source_row(s, row + n - 1) - at + 1) * size;
     uint8_t *line = rg_alloc(span);
     bool ok = line || rg_fail_memory(err, span);
 
     for (int64_t k = 0; ok && k < cols; k++) {
         ok = rg_tensor_read(s->ckpt, t, (uint64_t)((mat * cols + k) * s->stored_rows + at) * size, line, span, err);
         for (int64_t r = 0; ok && r < n; r++)
-            memcpy(to + (size_t)(r * cols + k) * size, line + (size_t)(rg_origin_row(s, row + r) - at) * size, size);
+            memcpy(to + (size_t)(r * cols + k) * size, line + (size_t)(rg_weight_source_row(s, row + r) - at) * size,
+                   size);
     }
     rg_free(line);
     return ok;
 }
 
-bool rg_origin_rows(const rg_origin *s, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to, rg_error *err)
+bool rg_weight_source_rows(const rg_weight_source *s, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to,
+                           rg_error *err)
 {
     uint64_t bytes;
 
@@ -240,7 +243,7 @@ bool rg_origin_rows(const rg_origin *s, const rg_tensor *t, int64_t first, int64
         return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no multiple of a block", t->name,
                        (long long)s->cols);
     for (int64_t m; n > 0; first += m, n -= m, to += (uint64_t)m * bytes) {
-        int64_t mat = first / s->rows, row = first % s->rows, at = rg_origin_row(s, row);
+        int64_t mat = first / s->rows, row = first % s->rows, at = rg_weight_source_row(s, row);
         int64_t left = s->row_step > 1 ? s->row_run - row % s->row_run : s->rows - row; /* that lie together */
         uint64_t from = (uint64_t)(mat * s->stored_rows + at) * bytes;
 
@@ -254,7 +257,7 @@ bool rg_origin_rows(const rg_origin *s, const rg_tensor *t, int64_t first, int64
 }
 
 /* A whole tensor in f32; the caller frees it. */
-static float *read_f32(const rg_origin *s, const rg_tensor *t, rg_error *err)
+static float *read_f32(const rg_weight_source *s, const rg_tensor *t, rg_error *err)
 {
     int64_t n = rg_tensor_count(t);
     void *raw = rg_alloc(t->bytes);
@@ -276,13 +279,14 @@ fail:
     return NULL;
 }
 
-float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load, int64_t n, rg_error *err)
+float *rg_weight_source_values(const rg_weight_source *s, const rg_tensor *t, rg_load_fn *load, int64_t n,
+                               rg_error *err)
 {
     float *src = read_f32(s, t, err);
 
     RG_ASSERT(!s->transposed && (!s->part || s->experts || rg_spec_dims(s->spec) < 3));
     for (int64_t r = 0; src && s->part && r < s->rows; r++)
-        memmove(src + r * s->cols, src + rg_origin_row(s, r) * s->cols, (size_t)s->cols * sizeof *src);
+        memmove(src + r * s->cols, src + rg_weight_source_row(s, r) * s->cols, (size_t)s->cols * sizeof *src);
     if (!src || !load)
         return src;
     float *dst = rg_array((size_t)n, sizeof *dst);
@@ -294,18 +298,18 @@ float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load
     return dst;
 }
 
-float *rg_origin_vector(rg_origin *s, int64_t n, rg_error *err)
+float *rg_weight_source_vector(rg_weight_source *s, int64_t n, rg_error *err)
 {
     const int64_t each = n / s->n_tensors;
     char name[RG_WEIGHT_NAME];
 
     if (s->n_tensors == 1)
-        return rg_origin_values(s, rg_origin_find(s, 0, name), s->load, n, err);
+        return rg_weight_source_values(s, rg_weight_source_find(s, 0, name), s->load, n, err);
     float *all = rg_array((size_t)n, sizeof *all);
     bool ok = all || rg_fail_memory(err, (size_t)n * sizeof *all);
 
     for (int e = 0; ok && e < s->n_tensors; e++) {
-        float *one = rg_origin_values(s, rg_origin_find(s, e, name), s->load, each, err);
+        float *one = rg_weight_source_values(s, rg_weight_source_find(s, e, name), s->load, each, err);
 
         ok = one;
         if (ok)
