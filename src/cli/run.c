@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/votes.h"
 #include "cli/engine.h"
-#include "cli/filling.h"
+#include "cli/diffusion.h"
 #include "cli/constraint.h"
 #include "cli/sampling.h"
 #include "cli/searching.h"
@@ -40,7 +40,7 @@ typedef struct run_options {
     const char *prompt, *file;
     cli_ints ids;
     cli_engine engine;
-    cli_filling filling;
+    cli_diffusion diffusion;
     cli_searching searching;
     cli_constraint constraint;
     int32_t n, logprobs, n_samples;
@@ -260,7 +260,7 @@ static bool print_json(const run_options *o, const rg_params *p, const result *r
     print_draft(j, r, info);
     if (o->searching.p.n_beams || o->searching.tree.simulations)
         print_search(j, o, &r->usage);
-    if (o->filling.p.trace)
+    if (o->diffusion.p.trace)
         print_trace(j, request);
     cli_json_close(j);
     return cli_json_print(j);
@@ -468,7 +468,7 @@ static bool generate(run_options *o, rg_engine *e, rg_engine *reranker, rg_error
     rg_grammar *grammar = NULL;
     bool ok = r.answers || rg_fail_memory(err, sizeof *r.answers);
 
-    ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && cli_filling_finish(&o->filling, err) &&
+    ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && cli_diffusion_finish(&o->diffusion, err) &&
          cli_constraint_open(&o->constraint, e, &grammar, err) && make_prompt(o, e, &ids, &n_ids, err);
     rg_params p = { .prompt = o->ids.given ? o->ids.item : ids,
                     .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
@@ -477,7 +477,7 @@ static bool generate(run_options *o, rg_engine *e, rg_engine *reranker, rg_error
                     .sampling = o->sampling.s,
                     .stop = o->stop.item,
                     .n_stop = o->stop.n,
-                    .diffusion = o->filling.p,
+                    .diffusion = o->diffusion.p,
                     .adapter = rg_engine_adapter(e, 0),
                     .grammar = grammar,
                     .beam = o->searching.p,
@@ -530,7 +530,7 @@ static int run(int argc, char **argv)
         CLI_SAMPLING_OPTIONS(o.sampling),
         CLI_ENGINE_OPTIONS(o.engine),
         CLI_LORA_OPTION(o.engine.loras, "answer with this LoRA adapter"),
-        CLI_FILLING_OPTIONS(o.filling),
+        CLI_DIFFUSION_OPTIONS(o.diffusion),
         CLI_SEARCHING_OPTIONS(o.searching),
         { "--verbose", CLI_FLAG, &o.verbose, NULL,
           "behind the line of figures also what drafts, a search and a vote brought" },

@@ -326,7 +326,8 @@ static bool put_mats(rg_placed *p, rg_weight_source *s, const rg_weight *w, int6
 
     if (s->load) {
         char name[RG_WEIGHT_NAME];
-        float *values = rg_weight_source_values(s, rg_weight_source_find(s, 0, name), s->load, w->n_mats * w->rows * w->cols, err);
+        float *values =
+            rg_weight_source_values(s, rg_weight_source_find(s, 0, name), s->load, w->n_mats * w->rows * w->cols, err);
         bool ok = values && put_values(p, w, values, range, err);
         rg_free(values);
         return ok;
@@ -359,7 +360,8 @@ static rg_placed *place(const rg_weight_set *set, const rg_weight *w, int64_t n_
 }
 
 /* Matrix mat of w alone, as it is stored. */
-static rg_placed *place_one_mat(const rg_weight_set *set, rg_weight_source *s, const rg_weight *w, int64_t mat, rg_error *err)
+static rg_placed *place_one_mat(const rg_weight_set *set, rg_weight_source *s, const rg_weight *w, int64_t mat,
+                                rg_error *err)
 {
     rg_placed *p = place(set, w, 1, err);
 

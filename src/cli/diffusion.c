@@ -1,7 +1,7 @@
-/* filling.c -- see filling.h. */
-#include "cli/filling.h"
+/* diffusion.c -- see diffusion.h. */
+#include "cli/diffusion.h"
 
-bool cli_filling_finish(cli_filling *v, rg_error *err)
+bool cli_diffusion_finish(cli_diffusion *v, rg_error *err)
 {
     int order = v->remasking ? rg_remasking_find(v->remasking) : RG_REMASKING_DEFAULT;
     int cache = v->cache ? rg_diffusion_cache_find(v->cache) : RG_CACHE_NONE;

@@ -1,15 +1,15 @@
-/* filling.h -- the flags of a diffusion model: how it fills in an answer. */
-#ifndef RG_CLI_FILLING_H
-#define RG_CLI_FILLING_H
+/* diffusion.h -- the flags of a diffusion model: how it fills in an answer. */
+#ifndef RG_CLI_DIFFUSION_H
+#define RG_CLI_DIFFUSION_H
 
 #include "cli/cli.h"
 
-typedef struct cli_filling {
+typedef struct cli_diffusion {
     rg_diffusion_params p;
     const char *remasking, *cache;
-} cli_filling;
+} cli_diffusion;
 
-#define CLI_FILLING_OPTIONS(v)                                                                                         \
+#define CLI_DIFFUSION_OPTIONS(v)                                                                                       \
     { "--steps", CLI_INT, &(v).p.steps, "N", "diffusion: steps of an answer, or of a model's block",            \
       1, INT32_MAX },                                                                                                  \
     { "--block", CLI_INT, &(v).p.block, "N", "diffusion: positions of a block", 1, INT32_MAX },                        \
@@ -22,6 +22,6 @@ typedef struct cli_filling {
     { "--trace", CLI_FLAG, &(v).p.trace, NULL, "diffusion: with --json, the ids after every step" }
 
 /* Words into numbers.  False: an unknown word. */
-bool cli_filling_finish(cli_filling *v, rg_error *err);
+bool cli_diffusion_finish(cli_diffusion *v, rg_error *err);
 
 #endif
