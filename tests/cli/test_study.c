@@ -442,11 +442,55 @@ static void salient(void **state)
     json_decref(j);
 }
 
+/* Rows are those that the model takes, known before any is measured: masks take thresholds, canvases do not, and steps are of
+ * the answer, a block or a canvas.  What was asked for and is not taken is refused in one line, before any row. */
+static void diffusion(void **state)
+{
+#define FILLED " --answer 32 --prompt 8 --prompts 2 --threads 1 "
+    static const struct {
+        const char *model;
+        size_t n_thresholds, n_steps;
+        double steps[3], one; /* one: evaluations by one id each; 0: not looked at */
+    } models[] = {
+        { "llada", 6, 3, { 16, 8, 4 }, 32 },
+        { "sdar-b4", 6, 2, { 2, 1 }, 0 },
+        { "diffusion-gemma", 0, 3, { 8, 4, 2 }, 32 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(models); i++) {
+        char args[256];
+
+        snprintf(args, sizeof args, "study diffusion " GOLDEN "%s" FILLED "--json", models[i].model);
+        json_t *j = command_json(args);
+        const size_t n_thresholds = models[i].n_thresholds;
+        assert_int_equal(json_array_size(rows_of(j)), 1 + n_thresholds + models[i].n_steps);
+        json_t *one = json_array_get(rows_of(j), 0);
+        assert_string_equal(text(one, "rule"), "one");
+        assert_true(number(one, "same") == 1 && (models[i].one == 0 || number(one, "evaluations") == models[i].one));
+        for (size_t k = 0; k < models[i].n_steps; k++) {
+            json_t *r = json_array_get(rows_of(j), 1 + n_thresholds + k);
+            assert_string_equal(text(r, "rule"), "steps");
+            assert_true(number(r, "value") == models[i].steps[k]);
+            assert_true(number(r, "evaluations") < number(one, "evaluations"));
+        }
+        json_decref(j);
+    }
+    command_refuses("study diffusion " GOLDEN "llada " GOLDEN "diffusion-gemma --thresholds 90" FILLED, 1,
+                    "diffusion-gemma: threshold");
+    assert_string_equal(command_out, "");
+    command_refuses("study diffusion " GOLDEN "llada " GOLDEN "diffusion-gemma --block 8" FILLED, 1, "canvases of 16");
+    assert_string_equal(command_out, "");
+    command_refuses("study diffusion " GOLDEN "llada " GOLDEN "qwen2" FILLED, 2, "not a diffusion model");
+    assert_string_equal(command_out, "");
+#undef FILLED
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(recall), cmocka_unit_test(counted), cmocka_unit_test(resume),
                                         cmocka_unit_test(kv_types), cmocka_unit_test(softmax), cmocka_unit_test(shortcuts),
-                                        cmocka_unit_test(salient),
+                                        cmocka_unit_test(salient), cmocka_unit_test(diffusion),
                                         cmocka_unit_test(every_study_goes_on),
                                         cmocka_unit_test(another_text_makes_other_rows),
                                         cmocka_unit_test(refusals) };
