@@ -86,7 +86,8 @@ static bool save(const talk *t, const char *path, rg_error *err)
 
 /* ---- an answer --------------------------------------------------------------------------------------------------- */
 
-/* The answer stopped where the context, or -n, ends: say which. */
+/* The answer stopped where the context, or -n, ends: say which.  Models of diffusion fill in whole blocks, which may
+ * end before the context does. */
 static void tell_cut(const talk *t, const rg_usage *u)
 {
     const int32_t context = rg_engine_info(t->engine).max_seq_len;
@@ -95,6 +96,8 @@ static void tell_cut(const talk *t, const rg_usage *u)
         return;
     if (u->n_prompt + u->n_output >= context)
         fprintf(stderr, "[the answer is cut: the context of %d tokens is full; /reset begins anew]\n", context);
+    else if (u->n_output < t->o->n)
+        fprintf(stderr, "[the answer is cut: there is no room for more; /reset begins anew]\n");
     else
         fprintf(stderr, "[the answer is cut after %d tokens, as -n says]\n", t->o->n);
 }

@@ -421,19 +421,28 @@ rg_applicant rg_request_applicant(const rg_request *r)
                            .state = r->turn.state_part };
 }
 
+/* Where an answer's positions are all computed in one step: answer ids that a step has room for, at least one. */
+static int32_t step_room(const rg_params *p, const rg_request_model *m)
+{
+    const int32_t room = m->max_rows / (1 + (p->diffusion.cfg_scale > 0)) - p->n_prompt;
+
+    return room > 1 ? room : 1;
+}
+
 int32_t rg_request_tokens_left(const rg_params *p, const rg_request_model *m)
 {
     int32_t room = context_of(m, p->n_prompt) - p->n_prompt;
 
+    if (m->diffusion && m->sees == RG_SEES_ALL && p->max_tokens == INT32_MAX && step_room(p, m) < room)
+        room = step_room(p, m); /* nobody said how many: as many as can be */
     return p->max_tokens < room ? p->max_tokens : room;
 }
 
-/* Params as they are to be kept: answers end with the context, and work without an answer has none of its settings. */
-static rg_params settle(const rg_params *p, const rg_request_model *m, const rg_work *work)
+/* Params as they are to be kept: work without an answer has none of its settings. */
+static rg_params settle(const rg_params *p, const rg_work *work)
 {
     rg_params kept = *p;
 
-    kept.max_tokens = rg_request_tokens_left(p, m);
     if ((kept.best_of > kept.n_samples || (kept.search.simulations && kept.scorer)) && kept.sampling.n_logprobs < 0)
         kept.sampling.n_logprobs = 0;
     if (work->ends_with_prompt) {
@@ -469,12 +478,15 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
 {
     const rg_work *work = rg_work_of(params, model);
     rg_carver c = { .align = 16 };
-    rg_params kept;
+    rg_params kept = *params;
     rg_request *r;
 
-    if (!check_prompt(params, model, work, err) || !work->check(params, model, err))
+    if (!check_prompt(params, model, work, err))
         return NULL;
-    kept = settle(params, model, work);
+    kept.max_tokens = rg_request_tokens_left(params, model); /* answers end with the context */
+    if (!work->check(&kept, model, err))
+        return NULL;
+    kept = settle(&kept, work);
     (void)carve_request(&c, &kept, model, work);
     if (c.failed)
         return rg_fail(err, RG_E_LIMIT, "the request is too large"), NULL;

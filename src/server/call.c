@@ -585,7 +585,7 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
     char tenant[RG_TENANT];
     rg_params p = { .prompt = c->prompts[i].ids,
                     .n_prompt = (int32_t)c->prompts[i].n,
-                    .max_tokens = c->max_tokens,
+                    .max_tokens = tokens_asked(c) < INT32_MAX ? c->max_tokens : INT32_MAX, /* as many as can be */
                     .n_samples = (int32_t)c->f.n,
                     .beam = rg_fields_beams(&c->f),
                     .search = c->f.search,

@@ -320,9 +320,33 @@ static void lines_are_edited_on_a_terminal(void **state)
     free(kept);
 }
 
+/* Without -n a model of diffusion fills in as much as there is room for, and chat says what cut it. */
+static void models_of_diffusion_talk(void **state)
+{
+    static const char *const models[] = { "diffusion-gemma", "llada", "dream", "sdar-b4" };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(models); i++) {
+        char args[1400], config[700], input[700];
+        const char *dir = test_with_letters(models[i], models[i]);
+
+        snprintf(config, sizeof config, "%s/tokenizer_config.json", dir);
+        snprintf(input, sizeof input, "%s/lines", dir);
+        test_write_text(config, "{\"chat_template\":\"{% for m in messages %}{{ m.content }} {% endfor %}\"}");
+        test_write_text(input, "a b c\n/bye\n");
+        snprintf(args, sizeof args, "chat %s --ctx 90 --seed 1 --threads 1 < %s", dir, input);
+        if (command_run(args) || !command_out[0] || command_out[0] == '\n')
+            fail_msg("%s: '%s' %s", models[i], command_out, command_err);
+        assert_null(strstr(command_err, "as -n says"));
+        snprintf(args, sizeof args, "chat %s --ctx 90 --seed 1 --threads 1 -n 10 < %s", dir, input);
+        assert_int_equal(command_run(args), 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_of_diffusion_talk),
         cmocka_unit_test(history_is_kept),
         cmocka_unit_test(an_interrupt_stops_the_answer),
         cmocka_unit_test(without_a_template),

@@ -139,8 +139,25 @@ json_t *rg_read_object(rg_exchange *x, rg_refusal *e)
     return v;
 }
 
+/* Control characters become blanks, so that a text is one line of a log, and does nothing to a terminal. */
+static void clean(char *s)
+{
+    for (unsigned char *p = (unsigned char *)s; *p; p++) {
+        bool is_pair = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0; /* U+0080 to U+009F */
+        if (is_pair)
+            *p++ = ' ';
+        if (is_pair || *p < ' ' || *p == 0x7f)
+            *p = ' ';
+    }
+}
+
+/* What the engine refuses of a request it says by name: its words help, and hold nothing but the request's values and
+ * the limits of model and server. */
 void rg_refuse_engine(rg_served *s, rg_refusal *e, const rg_error *err)
 {
+    rg_error said = *err;
+
+    clean(said.text);
     switch (err->code) {
     case RG_E_BUSY:
         rg_refuse(e, 429, "queue_full", NULL, "Too many requests are waiting: try again later.");
@@ -152,22 +169,23 @@ void rg_refuse_engine(rg_served *s, rg_refusal *e, const rg_error *err)
         break;
     case RG_E_LIMIT:
         rg_refuse(e, 400, "context_length_exceeded", "prompt",
-                  "The prompt and the answers asked for are more than this server has room for.");
+                  "The prompt and the answers asked for are more than this server has room for: %.300s.", said.text);
         break;
     case RG_E_UNSUPPORTED:
-        rg_refuse(e, 400, "unsupported_value", NULL, "This model cannot do what the request asks for.");
+        rg_refuse(e, 400, "unsupported_value", NULL, "This model cannot do what the request asks for: %.300s.",
+                  said.text);
         break;
     case RG_E_USAGE:
         rg_refuse(e, 503, "shutting_down", NULL, "The server is shutting down.");
         e->retry_after_s = 5;
         break;
     case RG_E_INPUT:
-        rg_refuse(e, 400, "invalid_value", NULL, "The engine does not take these values.");
+        rg_refuse(e, 400, "invalid_value", NULL, "The engine does not take these values: %.300s.", said.text);
         break;
     default:
         rg_refuse(e, 500, "internal_error", NULL, "The server failed; its log says why.");
     }
-    rg_log(RG_LOG_INFO, "serve: refused: %s", err->text);
+    rg_log(RG_LOG_INFO, "serve: refused: %s", said.text);
 }
 
 /* The name of a model, with Ollama's tag for the latest one or without. */
@@ -252,18 +270,6 @@ static void find_start(const rg_served *s, const rg_conversation *talk, rg_rende
     if (r->start != RG_START_THINKING &&
         (talk->continued || (!s->use.talk->heads && json_is_false(json_object_get(talk->all, "enable_thinking")))))
         r->think = -1;
-}
-
-/* Control characters become blanks, so that a text is one line of a log, and does nothing to a terminal. */
-static void clean(char *s)
-{
-    for (unsigned char *p = (unsigned char *)s; *p; p++) {
-        bool is_pair = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0; /* U+0080 to U+009F */
-        if (is_pair)
-            *p++ = ' ';
-        if (is_pair || *p < ' ' || *p == 0x7f)
-            *p = ' ';
-    }
 }
 
 /* The template's own words are what helps: which conversation it takes, or why it cannot be used at all. */
