@@ -32,7 +32,7 @@ bool rg_hosted_take_file(rg_hosted *h, const rg_checkpoint *ckpt, rg_error *err)
     for (int i = 0; i < rg_checkpoint_n_tensors(ckpt); i++) {
         const rg_tensor *t = rg_checkpoint_tensor(ckpt, i);
 
-        bytes += t->file == RG_FILE_MADE ? 0 : t->bytes; /* made of others, which count */
+        bytes += t->file == RG_FILE_COMPOSED ? 0 : t->bytes; /* made of others, which count */
     }
     return rg_hosted_take(h, bytes, rg_checkpoint_path(ckpt), err);
 }

@@ -148,7 +148,7 @@ void rg_checkpoint_close(rg_checkpoint *c)
     rg_dict_free(c->names);
     rg_free((void *)(uintptr_t)c->values);
     rg_free(c->tensors);
-    rg_free(c->made);
+    rg_free(c->composed);
     rg_arena_fini(&c->arena);
     rg_free(c->path);
     rg_free(c->dir);
@@ -316,20 +316,20 @@ bool rg_tensor_is_of_other_part(const rg_checkpoint *c, const rg_tensor *t)
 }
 
 /* Whole rows at once; parts of rows through a copy of them. */
-static bool read_made(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, uint8_t *to, size_t n, rg_error *err)
+static bool read_composed(const rg_checkpoint *c, const rg_tensor *t, uint64_t at, uint8_t *to, size_t n, rg_error *err)
 {
-    const uint64_t row = t->bytes / (uint64_t)rg_tensor_rows(t), first = from / row, end = (from + n + row - 1) / row;
+    const uint64_t row = t->bytes / (uint64_t)rg_tensor_rows(t), first = at / row, end = (at + n + row - 1) / row;
     uint8_t *rows;
     bool ok;
 
-    if (from % row == 0 && n % row == 0)
+    if (at % row == 0 && n % row == 0)
         return rg_composed_rows(c, t, (int64_t)first, (int64_t)(n / row), to, err);
     rows = rg_array((size_t)(end - first), (size_t)row);
     if (!rows)
         return rg_fail_memory(err, (size_t)(end - first) * (size_t)row);
     ok = rg_composed_rows(c, t, (int64_t)first, (int64_t)(end - first), rows, err);
     if (ok)
-        memcpy(to, rows + (from - first * row), n);
+        memcpy(to, rows + (at - first * row), n);
     rg_free(rows);
     return ok;
 }
@@ -339,8 +339,8 @@ bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, v
     if (from > t->bytes || n > t->bytes - from)
         return rg_fail(err, RG_E_USAGE, "%s: bytes %llu to %llu of tensor '%s', which has %llu", c->path,
                        (unsigned long long)from, (unsigned long long)(from + n), t->name, (unsigned long long)t->bytes);
-    if (t->file == RG_FILE_MADE)
-        return read_made(c, t, from, to, n, err);
+    if (t->file == RG_FILE_COMPOSED)
+        return read_composed(c, t, from, to, n, err);
     if (c->lender && t->file != RG_FILE_MEMORY)
         return rg_tensor_read(c->lender, t, from, to, n, err);
     if (t->file == RG_FILE_MEMORY) {
@@ -352,7 +352,7 @@ bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, v
 
 const char *rg_tensor_note(const rg_checkpoint *c, const rg_tensor *t)
 {
-    return t->file == RG_FILE_MADE ? rg_composed_note(&c->made[t->offset], t) : NULL;
+    return t->file == RG_FILE_COMPOSED ? rg_composed_note(&c->composed[t->offset], t) : NULL;
 }
 
 const char *rg_checkpoint_dir(const rg_checkpoint *c)

@@ -17,8 +17,8 @@ typedef struct finder {
     const rg_tensor *raw; /* the tensors as they are stored, n of them */
     int n;
     bool *taken;  /* of raw: a part of a made tensor, or not needed */
-    int *made_at; /* of raw: the number of the made tensor that takes its place; -1 */
-    int n_made, made_room;
+    int *composed_at; /* of raw: the number of the made tensor that takes its place; -1 */
+    int n_composed, composed_room;
     rg_composed_config config;
 } finder;
 
@@ -166,7 +166,7 @@ static bool fits(const rg_composed *m, int64_t n)
 
 /* ---- the result -------------------------------------------------------------------------------------------------- */
 
-static bool add_made(form *o)
+static bool add_composed(form *o)
 {
     finder *f = o->f;
     rg_composed *m = &o->m;
@@ -175,24 +175,24 @@ static bool add_made(form *o)
     m->q = *o->codes;
     if (m->rows < 1 || m->cols < 1)
         return wrong(o, o->codes, "a matrix");
-    if (f->n_made == f->made_room) {
-        const int room = f->made_room ? 2 * f->made_room : 64;
-        rg_composed *more = rg_resize_array(f->c->made, (size_t)room, sizeof *more);
+    if (f->n_composed == f->composed_room) {
+        const int room = f->composed_room ? 2 * f->composed_room : 64;
+        rg_composed *more = rg_resize_array(f->c->composed, (size_t)room, sizeof *more);
         if (!more)
             return rg_fail_memory(o->err, (size_t)room * sizeof *more);
-        f->c->made = more;
-        f->made_room = room;
+        f->c->composed = more;
+        f->composed_room = room;
     }
     take(o, o->codes);
-    f->made_at[at] = f->n_made;
-    f->c->made[f->n_made++] = *m;
+    f->composed_at[at] = f->n_composed;
+    f->c->composed[f->n_composed++] = *m;
     return true;
 }
 
 /* The tensor that the n-th made one is seen as. */
 static bool result(finder *f, int at, rg_tensor *t, rg_error *err)
 {
-    const rg_composed *m = &f->c->made[f->made_at[at]];
+    const rg_composed *m = &f->c->composed[f->composed_at[at]];
     const char *name = f->raw[at].name;
     const bool bare = ends_with(name, "_blocks");
     const size_t n = bare ? strlen(name) - strlen("_blocks") : (size_t)(strrchr(name, '.') - name);
@@ -204,7 +204,7 @@ static bool result(finder *f, int at, rg_tensor *t, rg_error *err)
     if (!bare)
         rg_put_text(text + n, ".weight", strlen(".weight"));
     *t = (rg_tensor){ .type = m->type, .n_dims = mats ? 3 : 2, .shape = { mats ? mats : m->rows, m->cols, 1, 1 },
-                      .offset = (uint64_t)f->made_at[at], .file = RG_FILE_MADE };
+                      .offset = (uint64_t)f->composed_at[at], .file = RG_FILE_COMPOSED };
     if (mats) {
         t->shape[1] = m->rows / mats;
         t->shape[2] = m->cols;
@@ -274,7 +274,7 @@ static bool find_down(form *o)
     if (!set_group(o, &m->scale, m->scale.shape[0]) || (order && !read_order(o, order)))
         return false;
     set_int_type(m);
-    return add_made(o);
+    return add_composed(o);
 }
 
 /* Scales [rows, groups], [rows] or one. */
@@ -325,7 +325,7 @@ static bool find_packed(form *o)
     if (order && !read_order(o, order))
         return false;
     set_int_type(m);
-    return add_made(o);
+    return add_composed(o);
 }
 
 /* Bytes as they are: compressed-tensors, and bitsandbytes' int8, whose scales are 127 times as large. */
@@ -350,7 +350,7 @@ static bool find_int8(form *o)
     if (m->zero.name && (m->zero.type != RG_I8 || rg_tensor_count(&m->zero) != rg_tensor_count(&m->scale)))
         return wrong(o, &m->zero, "a byte for each scale");
     set_int_type(m);
-    return add_made(o);
+    return add_composed(o);
 }
 
 /* ---- forms of floats --------------------------------------------------------------------------------------------- */
@@ -384,7 +384,7 @@ static bool find_fp8(form *o)
     } else if (!set_row_scales(o, s)) {
         return false;
     }
-    return add_made(o);
+    return add_composed(o);
 }
 
 /* One real number. */
@@ -421,7 +421,7 @@ static bool find_pairs(form *o, rg_type type, int64_t run, rg_type scale_type)
     if (m->scale.n_dims != 2 || m->scale.shape[0] != m->rows || m->scale.shape[1] != m->n_groups ||
         (m->scale.type != scale_type && !(type == RG_MXFP4 && m->scale.type == RG_F8_E8M0)))
         return wrong(o, &m->scale, "a scale of 8 bits for each run of columns");
-    return add_made(o);
+    return add_composed(o);
 }
 
 static bool find_mxfp4(form *o)
@@ -462,7 +462,7 @@ static bool find_blocks(form *o)
     m->cols = q->shape[2] * 32;
     m->group = 32;
     m->n_groups = q->shape[2];
-    return add_made(o);
+    return add_composed(o);
 }
 
 /* ---- bitsandbytes' 4 bits ---------------------------------------------------------------------------------------- */
@@ -561,7 +561,7 @@ static bool find_flat(form *o)
             return wrong(o, &state, "a quant_map that is the usual one of its type");
     ok = read_state(o, &state, &json) && read_shape(o, &state, json) && read_nested(o, &state, json);
     json_decref(json);
-    return ok && add_made(o);
+    return ok && add_composed(o);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
@@ -628,7 +628,7 @@ static bool replace(finder *f, rg_error *err)
         return rg_fail_memory(err, (size_t)f->n);
     for (int i = 0; ok && i < f->n; i++) {
         rg_tensor t = f->raw[i];
-        if (f->made_at[i] >= 0)
+        if (f->composed_at[i] >= 0)
             ok = result(f, i, &t, err);
         else if (f->taken[i])
             continue;
@@ -657,11 +657,11 @@ bool rg_composed_find(rg_checkpoint *c, rg_error *err)
     if (!ok || n == 0)
         return ok;
     f.taken = rg_array((size_t)n, sizeof *f.taken);
-    f.made_at = rg_array((size_t)n, sizeof *f.made_at);
-    if (!f.taken || !f.made_at)
-        ok = rg_fail_memory(err, (size_t)n * sizeof *f.made_at);
+    f.composed_at = rg_array((size_t)n, sizeof *f.composed_at);
+    if (!f.taken || !f.composed_at)
+        ok = rg_fail_memory(err, (size_t)n * sizeof *f.composed_at);
     for (int i = 0; ok && i < n; i++)
-        f.made_at[i] = -1;
+        f.composed_at[i] = -1;
     for (int i = 0; ok && i < n; i++) {
         ok = find_one(&f, i, err);
         f.taken[i] = f.taken[i] || is_needless(raw[i].name);
@@ -673,6 +673,6 @@ bool rg_composed_find(rg_checkpoint *c, rg_error *err)
         rg_free(raw);
     }
     rg_free(f.taken);
-    rg_free(f.made_at);
+    rg_free(f.composed_at);
     return ok;
 }

@@ -49,11 +49,11 @@ typedef struct rg_composed_config {
 /* Refuses methods, and settings of them, that are not known. */
 bool rg_composed_config_read(rg_composed_config *out, const rg_checkpoint *c, rg_error *err) RG_MUST_CHECK;
 
-/* Put made tensors in the place of those that they are made of.  Refuses forms and settings that are not known. */
+/* Put composed tensors in the place of those that they are made of.  Refuses forms and settings that are not known. */
 bool rg_composed_find(rg_checkpoint *c, rg_error *err) RG_MUST_CHECK;
-/* As rg_tensor_note, of a made tensor. */
+/* As rg_tensor_note, of a composed tensor. */
 const char *rg_composed_note(const rg_composed *m, const rg_tensor *t);
-/* Rows [first, first + n) of a made tensor, in blocks of its type. */
+/* Rows [first, first + n) of a composed tensor, in blocks of its type. */
 bool rg_composed_rows(const rg_checkpoint *c, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to,
                   rg_error *err) RG_MUST_CHECK;
 

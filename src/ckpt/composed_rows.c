@@ -351,7 +351,7 @@ static void put_row(const rows *r, const rg_tensor *t, int64_t i, uint8_t *to)
 
 bool rg_composed_rows(const rg_checkpoint *c, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to, rg_error *err)
 {
-    const rg_composed *m = &c->made[t->offset];
+    const rg_composed *m = &c->composed[t->offset];
     rows r = { .c = c, .m = m, .first = first, .n = n, .order = t->order };
     uint64_t row_bytes = t->bytes / (uint64_t)m->rows;
     bool ok;

@@ -80,7 +80,7 @@ struct rg_checkpoint {
     rg_dict *names;
     rg_file *files[RG_FILES_CAP];
     int n_files;
-    rg_composed *made;
+    rg_composed *composed;
     const rg_checkpoint *lender;    /* whose metadata and texts this one borrows; NULL: they are its own */
     const float *const *values;     /* of its tensors in memory, by number */
 };

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "cli/eval_tasks.h"
-#include "cli/scoring.h"
+#include "cli/perplexity.h"
 #include "ops/watch/watch.h"
 
 extern const cli_command cli_eval;
@@ -30,7 +30,7 @@ typedef struct job {
     rg_act_stats *stats; /* NULL: not asked for */
     rg_reader in_part;   /* of --exact-part */
     rg_ids text;
-    scoring score;
+    perplexity score;
 } job;
 
 /* ---- activations, and products that are exact ---- */
@@ -136,14 +136,14 @@ static bool report(const job *j, size_t bytes, rg_error *err)
     double bits_per_byte = per_token * (double)j->text.n / (double)bytes / log(2);
 
     const double n = (double)j->score.n_scored;
-    const scoring_distance sum = j->score.distance, d = { sum.kl / n, sum.tops / n, sum.other_best / n };
+    const perplexity_distance sum = j->score.distance, d = { sum.kl / n, sum.tops / n, sum.other_best / n };
 
     if (!j->args.common.json) {
         printf("%.6f nats per token, perplexity %.4f, %.4f bits per byte, over %llu tokens of %zu bytes\n", per_token,
                exp(per_token), bits_per_byte, (unsigned long long)j->score.n_scored, bytes);
         if (j->kl)
             printf("from exact arithmetic: KL %.6f nats, the %d likeliest ids' log-probabilities %.4f off, another "
-                   "best id at %.2f %% of positions\n", d.kl, SCORING_TOPS, d.tops, 100 * d.other_best);
+                   "best id at %.2f %% of positions\n", d.kl, PERPLEXITY_TOPS, d.tops, 100 * d.other_best);
         return true;
     }
     cli_json *out = cli_json_new();
@@ -190,9 +190,9 @@ static bool work(job *j, rg_error *err)
         n = (size_t)j->first_bytes;
     bool ok = rg_tokenizer_encode(j->tool.tokenizer, text, n, RG_ENCODE_NO_SPECIAL, &j->text, err);
     rg_free(text);
-    j->score = (scoring){ .tool = &j->tool, .text = j->text.id, .n_text = j->text.n, .file = j->file, .ctx = j->ctx,
+    j->score = (perplexity){ .tool = &j->tool, .text = j->text.id, .n_text = j->text.n, .file = j->file, .ctx = j->ctx,
                           .reference = j->kl ? &j->exact : NULL, .stride = j->stride, .quiet = j->args.common.quiet };
-    return ok && scoring_run(&j->score, err) && (!j->activations || write_activations(j, err)) && report(j, n, err);
+    return ok && perplexity_run(&j->score, err) && (!j->activations || write_activations(j, err)) && report(j, n, err);
 }
 
 static int run(int argc, char **argv)

@@ -9,7 +9,7 @@
 #include "base/pool.h"
 #include "cli/calibration.h"
 #include "cli/qat.h"
-#include "cli/scoring.h"
+#include "cli/perplexity.h"
 #include "shrink/latent.h"
 #include "shrink/means.h"
 #include "shrink/prune.h"
@@ -142,13 +142,13 @@ static bool read_text(shrink_job *j, const rg_checkpoint *ckpt, rg_error *err)
 static bool score(shrink_job *j, const char *path, double *ppl, rg_error *err)
 {
     cli_common common = j->args.common;
-    scoring s = {
+    perplexity s = {
         .text = j->text.rest, .n_text = j->text.n_rest, .file = j->text.path, .ctx = j->text.ctx, .quiet = common.quiet
     };
 
     *ppl = NAN;
     common.quiet = true;
-    return !j->text.rest || scoring_of(path, &common, &s, ppl, err);
+    return !j->text.rest || perplexity_of(path, &common, &s, ppl, err);
 }
 
 static bool work(shrink_job *j, rg_error *err)

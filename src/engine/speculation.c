@@ -25,12 +25,12 @@ enum {
 };
 _Static_assert((int)DRAFTERS <= (int)RG_CHOICE_DRAFTERS, "the choice is among all of them");
 
-/* Who is asked about an answer of this step. */
-typedef struct asking {
+/* An answer of this step that may get a draft: which drafters were asked for one. */
+typedef struct draft_job {
     const rg_planned *planned;
     int32_t max_depth, drafter; /* drafter: who gave the draft; -1: nobody */
     bool asked[DRAFTERS];
-} asking;
+} draft_job;
 
 struct rg_speculation {
     rg_drafter *drafters[DRAFTERS]; /* NULL: there is none, or it has failed */
@@ -42,7 +42,7 @@ struct rg_speculation {
     lane *lanes;              /* [n_lanes] */
     rg_draft_record (*records)[DRAFTERS]; /* [n_lanes] */
     rg_draft_tree *drafts;    /* [n_lanes], as are the next; n_asks of this step */
-    asking *askings;
+    draft_job *jobs;
     rg_draft_answer *answers;
     rg_draft_ask *asks;       /* [n_lanes] those that one drafter is asked about */
     int32_t *asked;           /* [n_lanes] whose they are */
@@ -59,7 +59,7 @@ struct rg_speculation {
     bool has_caught_up;       /* a drafter read an answer's text in this step: it does not show what drafts take */
     double work_s;            /* that it took so far */
     rg_row_budget left;
-    int32_t (*paths)[RG_MAX_DRAFT]; /* [n_lanes] what was accepted of the draft of each asking, */
+    int32_t (*paths)[RG_MAX_DRAFT]; /* [n_lanes] what was accepted of the draft of each job, */
     int32_t *n_path;                /*   so many nodes */
     rg_draft_counts counts;
 
@@ -102,7 +102,7 @@ rg_speculation *rg_speculation_new(const rg_loop_options *o, const rg_step_facts
     s->lanes = rg_array(n, sizeof *s->lanes);
     s->records = rg_array(n, sizeof *s->records);
     s->drafts = rg_array(n, sizeof *s->drafts);
-    s->askings = rg_array(n, sizeof *s->askings);
+    s->jobs = rg_array(n, sizeof *s->jobs);
     s->answers = rg_array(n, sizeof *s->answers);
     s->asks = rg_array(n, sizeof *s->asks);
     s->asked = rg_array(n, sizeof *s->asked);
@@ -112,7 +112,7 @@ rg_speculation *rg_speculation_new(const rg_loop_options *o, const rg_step_facts
     s->n_path = rg_array(n, sizeof *s->n_path);
     s->predicted_depth = rg_array(n, sizeof *s->predicted_depth);
     s->drafters[PREDICTED] = rg_draft_predicted_new(NULL);
-    if (s->predicted_depth && s->drafters[PREDICTED] && s->lanes && s->records && s->drafts && s->askings &&
+    if (s->predicted_depth && s->drafters[PREDICTED] && s->lanes && s->records && s->drafts && s->jobs &&
         s->answers && s->asks && s->asked && s->ask_of &&
         s->seen && s->paths && s->n_path) {
         for (size_t i = 0; i < n; i++)
@@ -130,7 +130,7 @@ void rg_speculation_free(rg_speculation *s)
     rg_free(s->lanes);
     rg_free(s->records);
     rg_free(s->drafts);
-    rg_free(s->askings);
+    rg_free(s->jobs);
     rg_free(s->answers);
     rg_free(s->asks);
     rg_free(s->asked);
@@ -222,7 +222,7 @@ static double read_s(const rg_speculation *s, int j, const rg_planned *p)
 }
 
 /* An answer that drafters may be asked about. */
-static void add_asking(rg_speculation *s, const rg_planned *p, int i)
+static void add_job(rg_speculation *s, const rg_planned *p, int i)
 {
     const rg_sample *a = &p->request->samples[p->sample];
     int32_t depth = longest_path(s, p->request, a);
@@ -231,7 +231,7 @@ static void add_asking(rg_speculation *s, const rg_planned *p, int i)
     if (!is_at_draft(s, p) || depth < 1 || !rg_draw_prepare(s->scratch, a))
         return;
     const int32_t at = lane_of(s, p->request, p->sample);
-    s->askings[s->n_asks] = (asking){ .planned = p, .max_depth = depth, .drafter = -1 };
+    s->jobs[s->n_asks] = (draft_job){ .planned = p, .max_depth = depth, .drafter = -1 };
     s->answers[s->n_asks] = (rg_draft_answer){ .start = a->seq->length, .max_depth = depth,
                                                .left = p->request->params.max_tokens - a->n_output,
                                                .records = s->records[at] };
@@ -325,7 +325,7 @@ static bool drafts_for(const rg_drafter *d, const rg_request *r)
 
 static void ask_one(rg_speculation *s, int32_t k, int j, int32_t depth, int32_t most, int32_t at)
 {
-    const rg_planned *p = s->askings[k].planned;
+    const rg_planned *p = s->jobs[k].planned;
     const rg_sample *a = &p->request->samples[p->sample];
 
     s->asked[at] = k;
@@ -356,7 +356,7 @@ static void note_cost(rg_speculation *s, int j, int32_t n, int32_t depth, double
 }
 
 /* Drafter j has ended its drafts, or has failed: what of them is of use, and the rows that are left. */
-static void end_asking(rg_speculation *s, int j)
+static void end_drafter(rg_speculation *s, int j)
 {
     const rg_drafter *d = s->drafters[j];
     int32_t deepest = 1;
@@ -368,7 +368,7 @@ static void end_asking(rg_speculation *s, int j)
             a->draft->n = 0;
         deepest = a->depth > deepest ? a->depth : deepest;
         if (a->draft->n)
-            s->askings[s->asked[i]].drafter = j;
+            s->jobs[s->asked[i]].drafter = j;
         prune(s, a);
         s->left.rows += a->most - a->draft->n;
         s->left.logits += a->most - a->draft->n;
@@ -383,7 +383,7 @@ static void end_asking(rg_speculation *s, int j)
 }
 
 /* Ask drafter j about the first n of `asks`; one that fails is dropped. */
-static void begin_asking(rg_speculation *s, int j, int32_t n)
+static void begin_drafter(rg_speculation *s, int j, int32_t n)
 {
     rg_drafter *d = s->drafters[j];
     uint64_t start = rg_now_ns();
@@ -395,7 +395,7 @@ static void begin_asking(rg_speculation *s, int j, int32_t n)
     if (s->drafters[j] && d->member)
         s->working = j;
     else
-        end_asking(s, j);
+        end_drafter(s, j);
 }
 
 /* Ask drafter j about the answers that have it in this place of their lists, and no draft yet. */
@@ -409,18 +409,18 @@ static void ask_drafter(rg_speculation *s, int j, int place)
         int32_t most = min_of(left->rows, left->logits);
 
         if (place >= a->n || a->drafter[place] != j || s->drafts[k].n ||
-            !drafts_for(s->drafters[j], s->askings[k].planned->request))
+            !drafts_for(s->drafters[j], s->jobs[k].planned->request))
             continue;
         most = min_of(most, s->adapts ? nodes_for(s, j, a->depth[place]) : s->max_draft);
         if (most < 1)
             continue;
-        s->askings[k].asked[j] = true;
+        s->jobs[k].asked[j] = true;
         left->rows -= most;
         left->logits -= most;
         ask_one(s, k, j, a->depth[place], most, n++);
     }
     if (n)
-        begin_asking(s, j, n);
+        begin_drafter(s, j, n);
 }
 
 /* Whoever says what the answer will be is asked whatever drafts have brought so far.  How deep follows from how well
@@ -431,20 +431,20 @@ static void ask_predicted(rg_speculation *s)
     int32_t n = 0;
 
     for (int32_t k = 0; k < s->n_asks; k++) {
-        const rg_planned *p = s->askings[k].planned;
+        const rg_planned *p = s->jobs[k].planned;
         const int32_t depth = s->fixed ? PREDICTED_MOST : s->predicted_depth[p->request->samples[p->sample].lane];
         const int32_t most = min_of(min_of(left->rows, left->logits), min_of(depth, s->answers[k].max_depth));
 
         if (!p->request->params.n_predicted || most < 1)
             continue;
-        s->askings[k].asked[PREDICTED] = true;
+        s->jobs[k].asked[PREDICTED] = true;
         left->rows -= most;
         left->logits -= most;
         ask_one(s, k, PREDICTED, most, most, n++);
     }
     if (!n)
         return;
-    begin_asking(s, PREDICTED, n);
+    begin_drafter(s, PREDICTED, n);
     s->has_caught_up = true; /* what the step gives says nothing of other drafters */
 }
 
@@ -465,7 +465,7 @@ static bool ask_next(rg_speculation *s)
 /* Room for the rows of the draft; without it, there is no draft. */
 static void grow(rg_speculation *s, int32_t k)
 {
-    const rg_planned *p = s->askings[k].planned;
+    const rg_planned *p = s->jobs[k].planned;
     rg_seq *q = p->request->samples[p->sample].seq;
 
     if (s->drafts[k].n && !rg_seq_grow(s->states, q, q->length + 1 + s->drafts[k].n))
@@ -520,7 +520,7 @@ void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, cons
     s->n_ids = 0;
     s->has_caught_up = false;
     for (int i = 0; i < n; i++)
-        add_asking(s, &plan[i], i);
+        add_job(s, &plan[i], i);
     s->n_plain_rows = load.n_rows;
     if (!s->n_asks)
         return;
@@ -545,7 +545,7 @@ static void end_work(rg_speculation *s)
         s->n_seen = 0;
         return;
     }
-    end_asking(s, j);
+    end_drafter(s, j);
     if (!ask_next(s))
         end_drafts(s);
 }
@@ -578,7 +578,7 @@ const rg_draft_tree *rg_speculation_of(const rg_speculation *s, int i)
 
 bool rg_speculation_is_predicted(const rg_speculation *s, int i)
 {
-    return s->ask_of[i] >= 0 && s->askings[s->ask_of[i]].drafter == PREDICTED;
+    return s->ask_of[i] >= 0 && s->jobs[s->ask_of[i]].drafter == PREDICTED;
 }
 
 /* ---- after a step ------------------------------------------------------------------------------------------------ */
@@ -601,12 +601,12 @@ static bool has_guess(const rg_draft_tree *d, int32_t node)
     return false;
 }
 
-/* The k-th asking's draft was checked: count it. */
+/* The draft of job k was checked: count it. */
 static void note_checked(rg_speculation *s, int32_t k, const int32_t *path, int32_t n_path)
 {
     const rg_draft_tree *d = &s->drafts[k];
-    const rg_planned *p = s->askings[k].planned;
-    const int j = s->askings[k].drafter;
+    const rg_planned *p = s->jobs[k].planned;
+    const int j = s->jobs[k].drafter;
     rg_draft_record *record = &s->records[p->request->samples[p->sample].lane][j];
 
     s->counts.n_drafts++;
@@ -633,7 +633,7 @@ void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, con
 
     if (k < 0)
         return;
-    const asking *at = &s->askings[k];
+    const draft_job *at = &s->jobs[k];
     const rg_draft_tree *d = &s->drafts[k];
     const rg_draft_result result = { .lane = at->planned->request->samples[at->planned->sample].lane,
                                      .draft = d, .drawn = ids, .path = path, .n_path = n_path };

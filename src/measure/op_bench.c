@@ -184,7 +184,7 @@ bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t col
     const rg_format *fmt = rg_format_of(type);
     size_t row_bytes = (size_t)(cols / fmt->block_len * fmt->block_bytes);
     float *x = rg_array((size_t)cols, sizeof *x);
-    uint8_t *row = rg_zalloc(row_bytes); /* where a format has no encoder: zeros, which every format takes */
+    uint8_t *row = rg_zalloc(row_bytes); /* where a format is never written: zeros, which every format takes */
     bool ok = (x && row) || rg_fail_memory(err, row_bytes);
 
     drop_weights(b);

@@ -111,7 +111,7 @@ static void settle_turn(rg_weight_source *s, const rg_tensor *t)
 {
     const int64_t rows = s->stored_rows, cols = s->cols;
 
-    if (t->file == RG_FILE_MADE || rg_format_of(t->type)->block_len > 1)
+    if (t->file == RG_FILE_COMPOSED || rg_format_of(t->type)->block_len > 1)
         s->transposed = false; /* blocks run along the columns */
     else if (s->experts || t->n_dims != 3 || rows == cols)
         return;

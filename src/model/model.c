@@ -444,10 +444,10 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
     shard.state_here = rg_share_state_here;
     shard.state_arg = m;
     rg_outputs out = rg_model_text(m, f);
-    rg_act *made[] = { out.logits, out.hidden, out.scores, out.soft };
-    for (size_t i = 0; i < RG_LEN(made); i++)
-        if (made[i])
-            rg_shard_to_zero(&shard, f, made[i]);
+    rg_act *results[] = { out.logits, out.hidden, out.scores, out.soft };
+    for (size_t i = 0; i < RG_LEN(results); i++)
+        if (results[i])
+            rg_shard_to_zero(&shard, f, results[i]);
     rg_shard_end(&shard, f);
     return out;
 }

@@ -35,10 +35,10 @@ typedef struct wire {
 } wire;
 
 /* A model, or a runner, that the other ranks have: what they were told to make it, for those who take their places. */
-typedef struct made {
+typedef struct remote {
     bool is_used, is_made; /* is_made: by all ranks */
     rg_buf told;
-} made;
+} remote;
 
 struct rg_ranks {
     rg_link *link;
@@ -46,8 +46,8 @@ struct rg_ranks {
     wire wire;
     bool by_mpi;
     atomic_uint group;                      /* counts the groups of processes that were lost */
-    made model[MOST + 1], runner[MOST + 1]; /* by number, from 1 on */
-    made *making;                           /* what rg_ranks_answer is about */
+    remote model[MOST + 1], runner[MOST + 1]; /* by number, from 1 on */
+    remote *making;                           /* what rg_ranks_answer is about */
 };
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
@@ -324,7 +324,7 @@ void rg_ranks_unlock(rg_ranks *r)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* ---- what is made, and made again ---- */
+/* ---- models and runners of the other ranks: opened, opened again after a restart, closed ---- */
 
 static bool read_answers(const rg_ranks *r, rg_error *err)
 {
@@ -347,19 +347,19 @@ static bool read_answers(const rg_ranks *r, rg_error *err)
     return ok;
 }
 
-static void tell_made(rg_ranks *r, const made *m)
+static void tell_remote(rg_ranks *r, const remote *m)
 {
     r->wire = (wire){ .link = r->link, .at = rg_link_slot(r->link), .room = FIRST_PIECE };
     put(&r->wire, m->told.data, m->told.n);
     end(r);
 }
 
-static bool make_again(rg_ranks *r, const made *all, rg_error *err)
+static bool make_again(rg_ranks *r, const remote *all, rg_error *err)
 {
     for (int i = 1; i <= MOST; i++) {
         if (!all[i].is_made)
             continue;
-        tell_made(r, &all[i]);
+        tell_remote(r, &all[i]);
         if (!read_answers(r, err))
             return false;
     }
@@ -382,10 +382,10 @@ static void restart(rg_ranks *r)
 }
 
 /* Begin to make something, which has a number then; NULL and *err: too many are there. */
-static made *new_made(made *all, verb v, rg_error *err)
+static remote *new_remote(remote *all, verb v, rg_error *err)
 {
     for (int i = 1; i <= MOST; i++) {
-        made *m = &all[i];
+        remote *m = &all[i];
 
         if (m->is_used)
             continue;
@@ -398,45 +398,45 @@ static made *new_made(made *all, verb v, rg_error *err)
     return rg_fail(err, RG_E_LIMIT, "ranks have %d models at most at a time", MOST), NULL;
 }
 
-static void drop_made(made *m)
+static void drop_remote(remote *m)
 {
     rg_buf_fini(&m->told);
-    *m = (made){ 0 };
+    *m = (remote){ 0 };
 }
 
 /* Locked: tell what was put down.  Stays locked until rg_ranks_answer, or false and *err. */
-static bool make(rg_ranks *r, made *m, rg_error *err)
+static bool finish_remote(rg_ranks *r, remote *m, rg_error *err)
 {
     if (m->told.failed) {
-        drop_made(m);
+        drop_remote(m);
         rg_ranks_unlock(r);
         return rg_fail_memory(err, MOST_TOLD);
     }
     r->making = m;
-    tell_made(r, m);
+    tell_remote(r, m);
     return true;
 }
 
 /* Under the lock, to make something. */
-static made *begin_making(rg_ranks *r, made *all, verb v, rg_error *err)
+static remote *begin_remote(rg_ranks *r, remote *all, verb v, rg_error *err)
 {
     rg_ranks_lock(r);
     if (rg_link_is_lost(r->link))
         restart(r);
-    made *m = new_made(all, v, err);
+    remote *m = new_remote(all, v, err);
     if (!m)
         rg_ranks_unlock(r);
     return m;
 }
 
-static void unmake(rg_ranks *r, made *m, verb v, int number)
+static void close_remote(rg_ranks *r, remote *m, verb v, int number)
 {
     rg_ranks_lock(r);
     if (!rg_link_is_lost(r->link)) {
         begin(r, v, number);
         end(r);
     }
-    drop_made(m);
+    drop_remote(m);
     rg_ranks_unlock(r);
 }
 
@@ -454,7 +454,7 @@ bool rg_ranks_open(rg_ranks *r, rg_model *m, const rg_model_options *o, rg_error
 {
     if (!o->path)
         return rg_fail(err, RG_E_UNSUPPORTED, "a model on ranks is opened from a file, by each of them");
-    made *opening = begin_making(r, r->model, VERB_OPEN, err);
+    remote *opening = begin_remote(r, r->model, VERB_OPEN, err);
     if (!opening)
         return false;
     rg_buf *b = &opening->told;
@@ -470,7 +470,7 @@ bool rg_ranks_open(rg_ranks *r, rg_model *m, const rg_model_options *o, rg_error
         add_text(b, o->adapters[i].name);
         add_text(b, o->adapters[i].path);
     }
-    if (!make(r, opening, err))
+    if (!finish_remote(r, opening, err))
         return false;
     m->ranks = r;
     m->number = (int)(opening - r->model);
@@ -479,13 +479,13 @@ bool rg_ranks_open(rg_ranks *r, rg_model *m, const rg_model_options *o, rg_error
 
 void rg_ranks_close(rg_ranks *r, const rg_model *m)
 {
-    unmake(r, &r->model[m->number], VERB_CLOSE, m->number);
+    close_remote(r, &r->model[m->number], VERB_CLOSE, m->number);
 }
 
 bool rg_ranks_runner(rg_ranks *r, const rg_model *m, const rg_runner_options *o, const rg_runner_sizes *sizes,
                      rg_rank_runner *out, rg_error *err)
 {
-    made *making = begin_making(r, r->runner, VERB_RUNNER, err);
+    remote *making = begin_remote(r, r->runner, VERB_RUNNER, err);
 
     if (!making)
         return false;
@@ -493,7 +493,7 @@ bool rg_ranks_runner(rg_ranks *r, const rg_model *m, const rg_runner_options *o,
     add_text(&making->told, o->backend->name);
     rg_buf_add(&making->told, o, sizeof *o);
     rg_buf_add(&making->told, sizes, sizeof *sizes);
-    if (!make(r, making, err))
+    if (!finish_remote(r, making, err))
         return false;
     *out = (rg_rank_runner){ .number = (int)(making - r->runner), .group = atomic_load(&r->group) };
     return true;
@@ -501,7 +501,7 @@ bool rg_ranks_runner(rg_ranks *r, const rg_model *m, const rg_runner_options *o,
 
 void rg_ranks_runner_free(rg_ranks *r, const rg_rank_runner *of)
 {
-    unmake(r, &r->runner[of->number], VERB_RUNNER_FREE, of->number);
+    close_remote(r, &r->runner[of->number], VERB_RUNNER_FREE, of->number);
 }
 
 /* ---- what runners do ---- */

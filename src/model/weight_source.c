@@ -120,7 +120,7 @@ bool rg_weight_source_name(const rg_weight_source *s, int i, char out[RG_WEIGHT_
 /* Blocks run along the columns, so a matrix of them is [rows, columns] whatever its family does with plain weights. */
 static bool is_turned(const rg_tensor *t)
 {
-    return t && (t->file == RG_FILE_MADE || rg_format_of(t->type)->block_len > 1);
+    return t && (t->file == RG_FILE_COMPOSED || rg_format_of(t->type)->block_len > 1);
 }
 
 const rg_tensor *rg_weight_source_find(rg_weight_source *s, int expert, char out[RG_WEIGHT_NAME])

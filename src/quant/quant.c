@@ -66,7 +66,7 @@ _Static_assert(sizeof(block_iq2_xs) == 74 && sizeof(block_iq2_s) == 82 && sizeof
 _Static_assert(sizeof(block_iq3_s) == 110, "as published");
 _Static_assert(sizeof(block_mxfp4) == 17 && sizeof(block_nvfp4) == 36, "as published");
 
-/* Encoders that let values weigh differently; types that are not here have codes that do not depend on it. */
+/* Quantizers that let values weigh differently; types that are not here have codes that do not depend on it. */
 static void (*const weighted[RG_TYPE_COUNT])(const float *x, const float *by, int64_t n_blocks, void *blocks) = {
     [RG_Q4_0] = q4_0_weighted,       [RG_Q4_1] = q4_1_weighted,     [RG_Q5_0] = q5_0_weighted,
     [RG_Q5_1] = q5_1_weighted,       [RG_Q2_K] = q2_k_weighted,     [RG_Q3_K] = q3_k_weighted,

@@ -4,7 +4,7 @@
 
 #include "quant/quant.h"
 
-enum { RG_MAX_DIMS = 4, RG_FILE_MADE = -1, RG_FILE_MEMORY = -2 };
+enum { RG_MAX_DIMS = 4, RG_FILE_COMPOSED = -1, RG_FILE_MEMORY = -2 };
 
 typedef struct rg_tensor {
     const char *name;
@@ -13,7 +13,7 @@ typedef struct rg_tensor {
     int64_t shape[RG_MAX_DIMS]; /* outermost first, as Hugging Face writes it: [rows, cols]; unused: 1 */
     uint64_t offset;            /* of its first byte in its file */
     uint64_t bytes;
-    int file;                   /* which file of a sharded checkpoint; RG_FILE_MADE: made of others, of which offset
+    int file;                   /* which file of a sharded checkpoint; RG_FILE_COMPOSED: made of others, and offset
                                  *   says which: always [rows, cols]; RG_FILE_MEMORY: values of the caller's, of
                                  *   which it says which */
     const int32_t *order;       /* [cols] the column that stands at each place of a stored row; NULL: place k has column

@@ -345,32 +345,32 @@ static bool make_layer(const latent *k, int number, rg_error *err)
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* A tensor of the new form in place of an old one: of Q, K and V. */
-typedef struct made {
+typedef struct new_tensor {
     const char *name;
     int64_t rows, cols;
     const float *values;
-} made;
+} new_tensor;
 
-static bool made_of(const latent *k, int number, int role, made *out)
+static bool tensor_of(const latent *k, int number, int role, new_tensor *out)
 {
     const layer *l = &k->layers[number];
 
     switch (role) {
     case W_Q_PROJ:
-        *out = (made){ "q_proj", k->n_heads * (1 + k->m) * k->d, k->dim, l->new_q };
+        *out = (new_tensor){ "q_proj", k->n_heads * (1 + k->m) * k->d, k->dim, l->new_q };
         return true;
     case W_K_PROJ:
-        *out = (made){ "kv_a_proj_with_mqa", k->rank + k->m * k->d, k->dim, l->down };
+        *out = (new_tensor){ "kv_a_proj_with_mqa", k->rank + k->m * k->d, k->dim, l->down };
         return true;
     case W_V_PROJ:
-        *out = (made){ "kv_b_proj", k->n_heads * 2 * k->d, k->rank, l->up };
+        *out = (new_tensor){ "kv_b_proj", k->n_heads * 2 * k->d, k->rank, l->up };
         return true;
     default:
         return false;
     }
 }
 
-static bool put_made(latent *k, int number, const made *t, bool data, rg_error *err)
+static bool put_tensor(latent *k, int number, const new_tensor *t, bool data, rg_error *err)
 {
     const int64_t shape[RG_MAX_DIMS] = { t->rows, t->cols };
     const size_t bytes = (size_t)(t->rows * t->cols) * sizeof *t->values;
@@ -389,7 +389,7 @@ static bool put_old(latent *k, int i, bool data, rg_error *err)
     char name[RG_WEIGHT_NAME];
     const rg_tensor *t = rg_weight_source_find(&s, 0, name);
 
-    if (!t || s.load || s.part || s.transposed || t->file == RG_FILE_MADE)
+    if (!t || s.load || s.part || s.transposed || t->file == RG_FILE_COMPOSED)
         return rg_fail(err, RG_E_UNSUPPORTED, "'%s' is stored in a form that is not changed", k->set->all[i].name);
     if (!data) {
         k->bytes += t->bytes;
@@ -408,10 +408,10 @@ static bool put_weights(latent *k, bool data, rg_error *err)
 
     for (int i = 0; ok && i < k->set->n; i++) {
         const int number = k->set->layer[i];
-        made t;
+        new_tensor t;
 
-        ok = number >= 0 && made_of(k, number, (int)k->set->spec[i]->role, &t) ? put_made(k, number, &t, data, err)
-                                                                               : put_old(k, i, data, err);
+        ok = number >= 0 && tensor_of(k, number, (int)k->set->spec[i]->role, &t) ? put_tensor(k, number, &t, data, err)
+                                                                                 : put_old(k, i, data, err);
     }
     return ok;
 }

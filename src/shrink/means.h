@@ -1,5 +1,5 @@
-/* means.h -- mean |x| of what a model's matrices read on calibration text: the importance of columns, by which encoders
- * weigh what they lose. */
+/* means.h -- mean |x| of what a model's matrices read on calibration text: the importance of columns, by which
+ * quantizers weigh errors. */
 #ifndef RG_SHRINK_MEANS_H
 #define RG_SHRINK_MEANS_H
 

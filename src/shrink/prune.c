@@ -263,8 +263,8 @@ static bool check_weights(const cutting *k, rg_error *err)
     for (int i = 0; i < k->set->n; i++) {
         rg_weight_source s = rg_weight_source_of(k->set->spec[i], k->c, k->from, k->set->layer[i]);
         const rg_tensor *t = rg_weight_source_find(&s, 0, name);
-        if (!t || rg_spec_dims(k->set->spec[i]) > 2 || s.load || s.part || s.transposed || t->file == RG_FILE_MADE ||
-            t->n_dims != rg_spec_dims(k->set->spec[i]))
+        if (!t || rg_spec_dims(k->set->spec[i]) > 2 || s.load || s.part || s.transposed ||
+            t->file == RG_FILE_COMPOSED || t->n_dims != rg_spec_dims(k->set->spec[i]))
             return rg_fail(err, RG_E_UNSUPPORTED, "prune: '%s' is stored in a form that is not cut",
                            k->set->all[i].name);
     }

@@ -104,7 +104,7 @@ static bool put_weight(recasting *k, int i, bool data, rg_error *err)
 
     if (layer >= 0 && is_of_kv(spec) && source_of(k, layer) != layer)
         return true; /* another layer's are read */
-    if (!t || s.load || s.part || s.transposed || t->file == RG_FILE_MADE || rg_format_of(t->type)->block_len != 1)
+    if (!t || s.load || s.part || s.transposed || t->file == RG_FILE_COMPOSED || rg_format_of(t->type)->block_len != 1)
         return rg_fail(err, RG_E_UNSUPPORTED, "'%s' is stored in a form that is not changed", k->set->all[i].name);
     if (data)
         return n > 1 ? write_means(k, t, n, err) : write_as_it_is(k, t, err);

@@ -43,7 +43,7 @@ static const char *refuses(const rg_targets *p, int i)
         return "it chooses experts";
     if (!t || s.load || (p->o->to_gguf && spec->to_gguf))
         return "it is stored in a form of its own";
-    if (t->file == RG_FILE_MADE)
+    if (t->file == RG_FILE_COMPOSED)
         return "it is in codes already";
     if (p->o->to_gguf) {
         rg_type type;

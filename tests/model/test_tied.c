@@ -95,7 +95,7 @@ static bool are_stored(const rg_checkpoint *ckpt)
     bool yes = true;
 
     for (int i = 0; i < rg_checkpoint_n_tensors(ckpt); i++)
-        yes = yes && rg_checkpoint_tensor(ckpt, i)->file != RG_FILE_MADE;
+        yes = yes && rg_checkpoint_tensor(ckpt, i)->file != RG_FILE_COMPOSED;
     return yes;
 }
 

@@ -80,7 +80,7 @@ static bool change(void *row, rg_model *m, rg_error *err)
 
 static bool measure(const study_run *run, const study_model *m, study_value *v, rg_error *err)
 {
-    scoring s = { .change = change, .change_arg = v };
+    perplexity s = { .change = change, .change_arg = v };
 
     return study_perplexity(run, m, &s, &v[PPL].number, err) &&
            (!isnan(v[PPL].number) || study_needs_tokenizer(m->given, err));

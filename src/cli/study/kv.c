@@ -93,7 +93,7 @@ static bool find_bytes(const study_model *m, study_value *v, rg_error *err)
 static bool measure(const study_run *run, const study_model *m, study_value *v, rg_error *err)
 {
     cli_common exact = *run->common;
-    scoring s = { .kv_type = v[KV_TYPE].text };
+    perplexity s = { .kv_type = v[KV_TYPE].text };
     const tool_options o = { .common = &exact, .model = m->given, .kv_type = s.kv_type, .max_rows = 512 };
 
     exact.quiet = true;

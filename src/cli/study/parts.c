@@ -63,7 +63,7 @@ bool study_needs_tokenizer(const char *path, rg_error *err)
     return rg_fail(err, RG_E_UNSUPPORTED, "%s: the checkpoint has no tokenizer", path);
 }
 
-bool study_perplexity(const study_run *run, const study_model *m, scoring *s, double *ppl, rg_error *err)
+bool study_perplexity(const study_run *run, const study_model *m, perplexity *s, double *ppl, rg_error *err)
 {
     const char *file = study_text(run);
     calibration text = { .file = file, .ctx = run->ctx, .score = file, .n_samples = 1 };
@@ -81,7 +81,7 @@ bool study_perplexity(const study_run *run, const study_model *m, scoring *s, do
     s->file = text.path;
     s->ctx = run->ctx;
     s->quiet = true;
-    ok = ok && (!text.rest || scoring_of(path, &quiet, s, ppl, err));
+    ok = ok && (!text.rest || perplexity_of(path, &quiet, s, ppl, err));
     calibration_fini(&text);
     return ok;
 }

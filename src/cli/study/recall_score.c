@@ -5,17 +5,17 @@
 
 #include "base/mem.h"
 
-typedef struct asking {
+typedef struct recall_test {
     tool *tool;
     rg_mqar what;
     int32_t *ids, *targets, *scratch; /* [length], [length], [vocab_size + length] */
     int vocab, n_done;                /* of the model; rows of the example at hand in earlier steps */
     uint64_t n_asked, n_right;
-} asking;
+} recall_test;
 
 static void judge(void *arg, int i, float *logits)
 {
-    asking *a = arg;
+    recall_test *a = arg;
     int32_t target = a->targets[a->n_done + i], best = 0;
 
     if (target == RG_MQAR_UNSCORED)
@@ -26,7 +26,7 @@ static void judge(void *arg, int i, float *logits)
     a->n_right += best == target;
 }
 
-static bool ask_example(asking *a, rg_error *err)
+static bool ask_example(recall_test *a, rg_error *err)
 {
     tool *t = a->tool;
     rg_seq *q = rg_seq_new(t->states, a->what.length, 0, err);
@@ -44,7 +44,7 @@ static bool ask_example(asking *a, rg_error *err)
 }
 
 /* Room for an example. */
-static bool make_room(asking *a, rg_error *err)
+static bool make_room(recall_test *a, rg_error *err)
 {
     size_t n = (size_t)a->what.length, n_all = (size_t)a->what.vocab_size;
 
@@ -59,7 +59,7 @@ static bool make_room(asking *a, rg_error *err)
     return true;
 }
 
-static bool ask_all(asking *a, const char *model, int32_t n, rg_error *err)
+static bool ask_all(recall_test *a, const char *model, int32_t n, rg_error *err)
 {
     const rg_config *c = &a->tool->model->config;
 
@@ -82,7 +82,7 @@ bool recall_score(const tool_options *o, const recall_task *what, double *accura
 {
     tool t = { 0 };
     tool_options with = *o;
-    asking a = { .tool = &t, .what = what->text };
+    recall_test a = { .tool = &t, .what = what->text };
 
     *accuracy = NAN;
     if (!what->examples)

@@ -142,11 +142,11 @@ static bool watch(const study_run *run, const char *path, const calibration *tex
     tool t = { 0 };
     const tool_options o = { .common = &quiet, .model = path, .kv_type = "f32", .max_rows = 512, .max_seqs = 1,
                              .max_seq_len = text->ctx, .all_logits = true, .wrap = wrap, .wrap_arg = stats };
-    scoring s = { .tool = &t, .text = text->ids, .n_text = (size_t)text->n_samples * (size_t)text->ctx,
+    perplexity s = { .tool = &t, .text = text->ids, .n_text = (size_t)text->n_samples * (size_t)text->ctx,
                   .file = text->path, .ctx = text->ctx, .quiet = true };
 
     quiet.quiet = true;
-    bool ok = stats && tool_open(&t, &o, err) && tool_reaches(&t, (size_t)text->ctx, err) && scoring_run(&s, err) &&
+    bool ok = stats && tool_open(&t, &o, err) && tool_reaches(&t, (size_t)text->ctx, err) && perplexity_run(&s, err) &&
               copy_sums(stats, &t.model->weights, err);
     tool_close(&t);
     rg_act_stats_free(stats);
@@ -236,7 +236,7 @@ static bool change(void *row, rg_model *m, rg_error *err)
 
 static bool measure(const study_run *run, const study_model *m, study_value *v, rg_error *err)
 {
-    scoring s = { .change = change, .change_arg = v };
+    perplexity s = { .change = change, .change_arg = v };
 
     return (at.m == m || open_inputs(run, m, err)) && study_perplexity(run, m, &s, &v[PPL].number, err);
 }

@@ -179,9 +179,9 @@ static bool measure(const study_run *run, const study_model *m, study_value *v, 
 
 static void draw(study_picture *p, const study_model *m, const study_value *v)
 {
-    const double perplexity = exp(-v[SCORE].number / answers.answer);
+    const double ppl = exp(-v[SCORE].number / answers.answer);
 
-    study_point(p, 0, m->name, v[HOW].text, (rg_lines_point){ v[ROWS].number, perplexity, true });
+    study_point(p, 0, m->name, v[HOW].text, (rg_lines_point){ v[ROWS].number, ppl, true });
 }
 
 const study study_search = {

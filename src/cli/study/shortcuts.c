@@ -244,13 +244,13 @@ static bool reserve_rows(const tool *t, int ctx, rg_error *err)
 static bool score(const study_run *run, tool *t, study_value *v, rg_error *err)
 {
     const bool first = !whole.want;
-    scoring s = { .tool = t, .text = whole.text.rest, .n_text = whole.n_scored, .file = whole.text.path,
+    perplexity s = { .tool = t, .text = whole.text.rest, .n_text = whole.n_scored, .file = whole.text.path,
                   .ctx = run->ctx, .quiet = true, .row = first ? keep_row : compare_row };
     double sum = 0;
 
     if (!t->tokenizer)
         return study_needs_tokenizer(whole.path, err);
-    if (!reserve_rows(t, run->ctx, err) || !scoring_run(&s, err))
+    if (!reserve_rows(t, run->ctx, err) || !perplexity_run(&s, err))
         return false;
     for (uint64_t i = 0; i < whole.n_rows && !first; i++)
         sum += whole.kl[i];

@@ -141,7 +141,7 @@ static bool look_at(const study_run *run, const char *path, const calibration *t
                              .all_logits = true,
                              .wrap = wrap,
                              .wrap_arg = at.stats };
-    scoring s = { .tool = &t,
+    perplexity s = { .tool = &t,
                   .text = text->rest,
                   .n_text = text->n_rest < wanted ? text->n_rest : wanted,
                   .file = text->path,
@@ -149,7 +149,7 @@ static bool look_at(const study_run *run, const char *path, const calibration *t
                   .quiet = true };
 
     quiet.quiet = true;
-    bool ok = tool_open(&t, &o, err) && tool_reaches(&t, (size_t)run->ctx, err) && scoring_run(&s, err);
+    bool ok = tool_open(&t, &o, err) && tool_reaches(&t, (size_t)run->ctx, err) && perplexity_run(&s, err);
     tool_close(&t);
     return ok && (rg_softmax_stats_complete(at.stats) ||
                   rg_fail(err, RG_E_UNSUPPORTED,

@@ -101,11 +101,11 @@ static bool calibrate(const study_run *run, study_value *v, const char *path, co
 /* Perplexity and speed of a model that was opened with the thresholds. */
 static bool score_and_time(study_value *v, tool *t, const calibration *text, rg_error *err)
 {
-    scoring s = { .tool = t, .text = text->rest, .n_text = text->n_rest, .file = text->path, .ctx = text->ctx,
+    perplexity s = { .tool = t, .text = text->rest, .n_text = text->n_rest, .file = text->path, .ctx = text->ctx,
                   .quiet = true };
     speed *timed = rg_zalloc(sizeof *timed);
     double seconds, step_s;
-    bool ok = timed ? scoring_run(&s, err) && speed_init(timed, t, err) : rg_fail_memory(err, sizeof *timed);
+    bool ok = timed ? perplexity_run(&s, err) && speed_init(timed, t, err) : rg_fail_memory(err, sizeof *timed);
 
     ok = ok && speed_decode(timed, 1, CONTEXT, STEPS, &seconds, &step_s, err);
     if (ok) {

@@ -9,7 +9,7 @@
 #define RG_CLI_STUDY_STUDY_H
 
 #include "cli/calibration.h"
-#include "cli/scoring.h"
+#include "cli/perplexity.h"
 #include "plan/lines.h"
 
 enum { STUDY_MOST_COLUMNS = 16, STUDY_MOST_ROWS = 4096, STUDY_TEXT_KEY = 88 };
@@ -121,7 +121,7 @@ typedef struct study_prompt_shape {
 bool study_prompts(const study_run *run, const char *path, const study_prompt_shape *z, int32_t *out, rg_error *err);
 /* Perplexity of study_text for a model, by exact arithmetic.  s: what is done to the model, and the type of its K/V.
  * NAN, and no error: the model has no tokenizer, so there is no text for it. */
-bool study_perplexity(const study_run *run, const study_model *m, scoring *s, double *ppl, rg_error *err);
+bool study_perplexity(const study_run *run, const study_model *m, perplexity *s, double *ppl, rg_error *err);
 /* The refusal where a text is needed. */
 bool study_needs_tokenizer(const char *path, rg_error *err);
 

@@ -1,7 +1,7 @@
 /* experts.c -- see experts.h. */
 #include "model/arch/experts.h"
 
-#include "model/arch/blocks.h"
+#include "model/arch/layer_parts.h"
 
 #define WEIGHTS_OF_EXPERTS(l) (l)->w[W_GATE_EXPERTS], (l)->w[W_UP_EXPERTS], (l)->w[W_DOWN_EXPERTS]
 

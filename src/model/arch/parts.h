@@ -6,7 +6,7 @@
 #ifndef RG_MODEL_ARCH_PARTS_H
 #define RG_MODEL_ARCH_PARTS_H
 
-#include "model/arch/blocks.h"
+#include "model/arch/layer_parts.h"
 #include "model/arch/checks.h"
 #include "model/arch/experts.h"
 #include "model/arch/gguf.h"

@@ -86,28 +86,28 @@ static void score_block(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op
 
 /* ---- the best of them -------------------------------------------------------------------------------------------- */
 
-typedef struct scored {
+typedef struct key_score {
     float score;
     int32_t place;
-} scored;
+} key_score;
 
-typedef bool goes_up(const scored *a, const scored *b);
+typedef bool goes_up(const key_score *a, const key_score *b);
 
-static bool is_worse(const scored *a, const scored *b)
+static bool is_worse(const key_score *a, const key_score *b)
 {
     return a->score < b->score || (a->score == b->score && a->place > b->place);
 }
 
-static bool is_later(const scored *a, const scored *b)
+static bool is_later(const key_score *a, const key_score *b)
 {
     return a->place > b->place;
 }
 
 /* Element i of a heap of n moves down to where it belongs. */
-static void sift(scored *heap, int n, int i, goes_up *up)
+static void sift(key_score *heap, int n, int i, goes_up *up)
 {
     for (int child; (child = 2 * i + 1) < n; i = child) {
-        scored moved = heap[i];
+        key_score moved = heap[i];
 
         child += child + 1 < n && up(&heap[child + 1], &heap[child]);
         if (!up(&heap[child], &moved))
@@ -117,17 +117,17 @@ static void sift(scored *heap, int n, int i, goes_up *up)
     }
 }
 
-static void make_heap(scored *heap, int n, goes_up *up)
+static void make_heap(key_score *heap, int n, goes_up *up)
 {
     for (int i = n / 2 - 1; i >= 0; i--)
         sift(heap, n, i, up);
 }
 
 /* Keys [first, first + n), all before them having been offered. */
-static void offer(scored *heap, int most, int first, const float *score, int n)
+static void offer(key_score *heap, int most, int first, const float *score, int n)
 {
     for (int i = 0; i < n; i++) {
-        const scored one = { score[i], first + i };
+        const key_score one = { score[i], first + i };
 
         if (one.place < most) {
             heap[one.place] = one;
@@ -141,7 +141,7 @@ static void offer(scored *heap, int most, int first, const float *score, int n)
 }
 
 /* Their places, rising. */
-static void write_places(scored *heap, int n, float *out)
+static void write_places(key_score *heap, int n, float *out)
 {
     make_heap(heap, n, is_later);
     for (int last = n - 1; last >= 0; last--) {
@@ -155,7 +155,7 @@ static void write_places(scored *heap, int n, float *out)
 static void choose_row(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, int row, const float *score)
 {
     const int most = op->out[0]->cols, n = f->batch->kv_end[row];
-    scored *heap = (scored *)(void *)rg_cpu_scratch(r, f);
+    key_score *heap = (key_score *)(void *)rg_cpu_scratch(r, f);
     float *out = rg_act_row(f, op->out[0], row), some[RG_BLOCK];
 
     if (n <= most) {

@@ -1,5 +1,5 @@
-/* scoring.c -- see scoring.h. */
-#include "cli/scoring.h"
+/* perplexity.c -- see perplexity.h. */
+#include "cli/perplexity.h"
 
 #include <math.h>
 #include <string.h>
@@ -8,13 +8,13 @@
 
 /* The window that is being scored. */
 typedef struct window {
-    scoring *s;
+    perplexity *s;
     const int32_t *ids;
     size_t at;         /* where it begins in the text, whose ids follow a BOS if the tokenizer adds one */
     int done, n, skip; /* rows before `skip` are context only */
     double *row_nll;   /* of the rows of one step */
     float *reference;  /* [max_rows][vocab] logits of the same step by the reference; NULL: there is none */
-    scoring_distance *distance; /* [max_rows] */
+    perplexity_distance *distance; /* [max_rows] */
     uint64_t n_before; /* rows of the windows before it */
 } window;
 
@@ -33,11 +33,11 @@ static double log_total(const float *logits, int n, int *best)
 }
 
 /* The distance of the distribution of `logits` from that of `from`; both n. */
-static scoring_distance distance_of(const float *from, const float *logits, int n)
+static perplexity_distance distance_of(const float *from, const float *logits, int n)
 {
-    int best_p = 0, best_q = 0, top[SCORING_TOPS], n_top = 0;
+    int best_p = 0, best_q = 0, top[PERPLEXITY_TOPS], n_top = 0;
     const double log_p = log_total(from, n, &best_p), log_q = log_total(logits, n, &best_q);
-    scoring_distance d = { 0 };
+    perplexity_distance d = { 0 };
 
     d.other_best = best_p != best_q;
     for (int k = 0; k < n; k++) {
@@ -45,9 +45,9 @@ static scoring_distance distance_of(const float *from, const float *logits, int 
         int at;
 
         d.kl += exp(p) * (p - ((double)logits[k] - log_q));
-        if (n_top == SCORING_TOPS && from[k] <= from[top[n_top - 1]])
+        if (n_top == PERPLEXITY_TOPS && from[k] <= from[top[n_top - 1]])
             continue;
-        at = n_top < SCORING_TOPS ? n_top++ : n_top - 1;
+        at = n_top < PERPLEXITY_TOPS ? n_top++ : n_top - 1;
         for (; at > 0 && from[top[at - 1]] < from[k]; at--)
             top[at] = top[at - 1];
         top[at] = k;
@@ -76,7 +76,7 @@ static void score(void *arg, int i, float *logits)
     if (w->s->row)
         w->s->row(w->s->row_arg, w->n_before + (uint64_t)(w->done + i), logits, vocab);
     w->row_nll[i] = 0;
-    w->distance[i] = (scoring_distance){ 0 };
+    w->distance[i] = (perplexity_distance){ 0 };
     if (next >= w->n || next < w->skip)
         return;
     w->row_nll[i] = log_total(logits, vocab, &best) - (double)logits[w->ids[next]];
@@ -95,7 +95,7 @@ static bool step(window *w, tool *t, rg_seq *q, int m, void (*row)(void *arg, in
 
 static void add_up(window *w, int m)
 {
-    scoring *s = w->s;
+    perplexity *s = w->s;
 
     for (int i = 0; i < m; i++) {
         s->nll += w->row_nll[i];
@@ -107,7 +107,7 @@ static void add_up(window *w, int m)
 
 static bool score_window(window *w, rg_error *err)
 {
-    scoring *s = w->s;
+    perplexity *s = w->s;
     tool *tools[2] = { s->tool, s->reference };
     rg_seq *q[2] = { NULL, NULL };
     bool ok = true;
@@ -135,7 +135,7 @@ static bool score_window(window *w, rg_error *err)
     return ok;
 }
 
-bool scoring_run(scoring *s, rg_error *err)
+bool perplexity_run(perplexity *s, rg_error *err)
 {
     bool bos = rg_tokenizer_adds_bos(s->tool->tokenizer);
     int body = s->ctx - (bos ? 1 : 0), step = s->stride ? s->stride : body;
@@ -148,7 +148,7 @@ bool scoring_run(scoring *s, rg_error *err)
     bool ok = (ids && w.row_nll && w.distance && (w.reference || !s->reference)) ||
               rg_fail_memory(err, rows * vocab * sizeof *w.reference);
 
-    s->distance = (scoring_distance){ 0 };
+    s->distance = (perplexity_distance){ 0 };
     s->nll = 0;
     s->n_scored = 0;
     for (size_t at = 0; ok && at + (size_t)body <= s->n_text; at += (size_t)step) {
@@ -173,7 +173,7 @@ bool scoring_run(scoring *s, rg_error *err)
     return ok;
 }
 
-bool scoring_of(const char *path, const cli_common *common, scoring *s, double *ppl, rg_error *err)
+bool perplexity_of(const char *path, const cli_common *common, perplexity *s, double *ppl, rg_error *err)
 {
     tool t = { 0 };
     const tool_options o = { .common = common,
@@ -189,7 +189,7 @@ bool scoring_of(const char *path, const cli_common *common, scoring *s, double *
         ok = rg_fail(err, RG_E_UNSUPPORTED, "%s: the checkpoint has no tokenizer", path);
     s->tool = &t;
     ok = ok && (!s->change || s->change(s->change_arg, t.model, err));
-    ok = ok && tool_reaches(&t, (size_t)s->ctx, err) && scoring_run(s, err);
+    ok = ok && tool_reaches(&t, (size_t)s->ctx, err) && perplexity_run(s, err);
     *ppl = ok ? exp(s->nll / (double)s->n_scored) : NAN;
     tool_close(&t);
     s->tool = NULL;

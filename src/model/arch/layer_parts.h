@@ -1,12 +1,12 @@
-/* blocks.h -- the parts that blocks are written in.
+/* layer_parts.h -- the parts that blocks are written in.
  *
  * A block is the algorithm of one layer: it adds to x [rows, dim] what the layer adds.  It calls parts by name, and
  * operations of the seam (ops.h) where its family does what others do not, so that it reads like its paper.  A part
  * takes the weights of the layer by their roles; what it returns is a new activation, which lives as long as the layer.
  * Parts stop in front of their last matrix, which the block adds to x: o_proj behind attention, down_proj behind an
  * MLP. */
-#ifndef RG_MODEL_ARCH_BLOCKS_H
-#define RG_MODEL_ARCH_BLOCKS_H
+#ifndef RG_MODEL_ARCH_LAYER_PARTS_H
+#define RG_MODEL_ARCH_LAYER_PARTS_H
 
 #include "model/arch.h"
 

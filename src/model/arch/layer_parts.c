@@ -1,5 +1,5 @@
-/* blocks.c -- see blocks.h. */
-#include "model/arch/blocks.h"
+/* layer_parts.c -- see layer_parts.h. */
+#include "model/arch/layer_parts.h"
 
 #include "model/arch/experts.h"
 

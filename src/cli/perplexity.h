@@ -1,27 +1,27 @@
-/* scoring.h -- how well a model predicts a text, window by window: what eval, shrink and study share. */
-#ifndef RG_CLI_SCORING_H
-#define RG_CLI_SCORING_H
+/* perplexity.h -- how well a model predicts a text, window by window: what eval, shrink and study share. */
+#ifndef RG_CLI_PERPLEXITY_H
+#define RG_CLI_PERPLEXITY_H
 
 #include "cli/tool.h"
 
-enum { SCORING_TOPS = 10 };
+enum { PERPLEXITY_TOPS = 10 };
 
 /* How far distributions of next ids are from those of the reference. */
-typedef struct scoring_distance {
+typedef struct perplexity_distance {
     double kl;   /* sum over ids of p log(p / q), p being the reference's: nats */
-    double tops; /* mean |log p - log q| of the reference's SCORING_TOPS likeliest ids */
+    double tops; /* mean |log p - log q| of the reference's PERPLEXITY_TOPS likeliest ids */
     double other_best; /* 1 if another id is the likeliest */
-} scoring_distance;
+} perplexity_distance;
 
-typedef struct scoring {
+typedef struct perplexity {
     tool *tool;          /* opened for one sequence of ctx ids and all logits */
     const int32_t *text; /* [n_text] */
     size_t n_text;
     const char *file;    /* its name, for messages */
     int32_t ctx, stride; /* stride 0: windows do not overlap */
     bool quiet;
-    const char *kv_type; /* of scoring_of; NULL: f32 */
-    bool (*change)(void *arg, rg_model *m, rg_error *err); /* of scoring_of; NULL: none */
+    const char *kv_type; /* of perplexity_of; NULL: f32 */
+    bool (*change)(void *arg, rg_model *m, rg_error *err); /* of perplexity_of; NULL: none */
     void *change_arg;
     /* Gets each row's logits before they are scored, i counting the rows of all windows, the last of each included; on
      * any thread, several at once.  NULL: nobody. */
@@ -29,16 +29,16 @@ typedef struct scoring {
     void *row_arg;
     /* Another tool of the same model: each row's distribution is compared with that of its row.  NULL: nothing is. */
     tool *reference;
-    double nll; /* sums, set by scoring_run */
+    double nll; /* sums, set by perplexity_run */
     uint64_t n_scored;
-    scoring_distance distance; /* of the rows scored, summed */
-} scoring;
+    perplexity_distance distance; /* of the rows scored, summed */
+} perplexity;
 
 /* Windows hold the BOS, if the tokenizer adds one, and ctx - 1 ids of the text, or ctx of them; every position after
  * the first is scored (with a stride: those that are new), an incomplete last window left out.  Ctrl-C ends it. */
-bool scoring_run(scoring *s, rg_error *err);
+bool perplexity_run(perplexity *s, rg_error *err);
 
 /* Perplexity of ids for the model at a path. */
-bool scoring_of(const char *path, const cli_common *common, scoring *s, double *ppl, rg_error *err);
+bool perplexity_of(const char *path, const cli_common *common, perplexity *s, double *ppl, rg_error *err);
 
 #endif
