@@ -164,11 +164,12 @@ static void compose(client *c)
     }
     if (shared >= n)
         rng_state = kept;
-    p += sprintf(p, "],\"max_tokens\":%ld,\"ignore_eos\":true,\"temperature\":0,\"cache_prompt\":%s%s%s%s%s%s}", c->wanted,
+    p += sprintf(p, "],\"max_tokens\":%ld,\"ignore_eos\":true,\"temperature\":0,\"cache_prompt\":%s%s%s%s%s%s%s%s}", c->wanted,
                  o.share > 0 ? "true" : "false",
                  o.logprobs ? ",\"logprobs\":0" : "",
                  o.stream ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" : "",
-                 o.model ? ",\"model\":\"" : "", o.model ? o.model : "", o.model ? "\"" : "");
+                 o.model ? ",\"model\":\"" : "", o.model ? o.model : "", o.model ? "\"" : "", o.fields ? "," : "",
+                 o.fields ? o.fields : "");
     char head[1024];
     int n_head = snprintf(head, sizeof head,
                           "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s%.200s%sContent-Length: "
@@ -469,6 +470,7 @@ static const struct flag {
     { "--path", NULL, NULL, &o.path, "endpoint (/v1/completions)" },
     { "--model", NULL, NULL, &o.model, "model's name, if the server wants one" },
     { "--key", NULL, NULL, &o.key, "API key" },
+    { "--fields", NULL, NULL, &o.fields, "more members of each request, as '\"steps\":16'" },
     { "--clients", &o.clients, NULL, NULL, "requests at once at most" },
     { "--rate", NULL, &o.rate, NULL, "arrivals per second, Poisson (0: closed loop)" },
     { "--seconds", NULL, &o.seconds, NULL, "how long requests are begun" },
@@ -522,7 +524,8 @@ static bool parse(int argc, char **argv)
         if (flags[f].text)
             *flags[f].text = argv[i];
     }
-    return o.clients > 0 && o.prompt > 0 && o.output > 0 && o.vocab > 20;
+    return o.clients > 0 && o.prompt > 0 && o.output > 0 && o.vocab > 20 &&
+           (!o.fields || strlen(o.fields) < 1024);
 }
 
 int main(int argc, char **argv)

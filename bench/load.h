@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 typedef struct options {
-    const char *host, *path, *model, *key;
+    const char *host, *path, *model, *key, *fields;
     long port, clients, prompt, output, output_most, vocab, requests, prefix, seed, server_pid, prompt_most;
     double seconds, rate, share, warmup, ttft_goal, tpot_goal, gap_goal, cancel;
     bool stream, json, logprobs, leave;

@@ -219,6 +219,7 @@ int main(int argc, char **argv)
     }
     rg_checkpoint *ckpt = rg_checkpoint_open(argv[1], RG_CKPT_NO_WEIGHTS, &err);
     bool ok = ckpt && rg_config_read(&c, ckpt, &err) && rg_weights_declare(&s, &c, NULL, RG_F32, &err);
+    ok = ok && (c.arch->gguf_name || rg_fail(&err, RG_E_UNSUPPORTED, "%s: GGUF has no names for this architecture", argv[1]));
     item *all = ok ? plan_tensors(&s, &c, type, &n, &err) : NULL;
     rg_ckpt_writer *w = all ? rg_gguf_create(argv[3], &err) : NULL;
     ok = w && rg_convert_keys(w, ckpt, &c, type, &err) && put_tokenizer(w, argc > 4 ? argv[4] : NULL, c.vocab_size, &err);
