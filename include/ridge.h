@@ -447,7 +447,8 @@ typedef struct rg_options {
     bool pin;               /* keep each of them on a core */
     bool numa_copies;       /* weights once on each NUMA node, read by the threads that stand there, which are pinned */
     const char *isa;        /* "auto", "ref", "avx2", "avx_vnni", "avx512", "avx512_bf16", "amx", "neon" */
-    const char *recipe;     /* "fast", "exact", or "llm.int8": fast, but of integer weights as LLM.int8() has it */
+    const char *recipe;     /* "fast", "exact", "llm.int8": fast, but of integer weights as LLM.int8() has it, or
+                             *   "round16": fast, with F16 weights rounded to bf16, which is lossy */
     const char *sparsity;   /* columns of matrices that meet zeros are skipped by steps of one row: "zeros", of
                              *   activations that are zero by themselves (ReLU's); or a file of `ridge shrink
                              *   sparsity`, below whose thresholds activations count as zero in every row; NULL:

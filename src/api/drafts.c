@@ -226,6 +226,7 @@ static bool load(rg_drafts *d, const rg_options *o, const rg_drafts_target *targ
         return false;
     d->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = n_threads,
                                                         .max_draft = d->max_draft, .pack_cache = o->pack_cache,
+                                                        .round16 = target->model->weights.round16,
                                                         .backend = target->model->weights.backend },
                              err);
     if (d->model && check_draws(d, err)) {
@@ -261,6 +262,7 @@ static bool load_network(rg_drafts *d, const rg_options *o, const rg_drafts_targ
     d->model = rg_model_open(own ? own : target->ckpt,
                              &(rg_model_options){ .kv_type = o->kv_type, .n_threads = n_threads,
                                                   .target = target->model, .mtp = !own,
+                                                  .round16 = target->model->weights.round16,
                                                   .backend = target->model->weights.backend },
                              err);
     rg_checkpoint_close(own);

@@ -31,6 +31,7 @@
 #include "engine/work/search.h"
 #include "grammar/cache.h"
 #include "measure/profile.h"
+#include "model/named_recipe.h"
 #include "model/exchange.h"
 #include "model/model.h"
 #include "model/rank_calls.h"
@@ -74,7 +75,7 @@ struct rg_engine {
     rg_breaker_texts *breakers; /* NULL without a tokenizer */
     pthread_mutex_t grammar_lock;
     bool lock_made;
-    bool exact, llm_int8; /* recipe */
+    rg_named_recipe recipe;
     double attention_sparsity;
     int n_threads, max_seq_len;
     uint64_t state_bytes;
@@ -101,10 +102,8 @@ static size_t default_state_bytes(const rg_engine *e, const rg_options *o)
 
 static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
 {
-    e->exact = !strcasecmp(o->recipe, "exact");
-    e->llm_int8 = !strcasecmp(o->recipe, "llm.int8");
-    if (!e->exact && !e->llm_int8 && strcasecmp(o->recipe, "fast"))
-        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->recipe);
+    if (!rg_named_recipe_find(&e->recipe, o->recipe, err))
+        return false;
     e->attention_sparsity = o->attention_sparsity;
     if (!(o->attention_sparsity >= 0 && o->attention_sparsity < 1))
         return rg_fail(err, RG_E_USAGE, "attention_sparsity is %g: want a threshold of weights, at least 0 and less "
@@ -129,7 +128,7 @@ static bool open_weights(rg_engine *e, const rg_checkpoint *ckpt, const rg_optio
         adapters[i] = (rg_adapter_source){ o->adapters[i].name, o->adapters[i].path };
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
                                                         .ranks = o->ranks, .path = e->path,
-                                                        .backend = e->backend,
+                                                        .backend = e->backend, .round16 = e->recipe.round16,
                                                         .max_draft = rg_drafts_rows_kept(&e->drafts),
                                                         .pack_cache = o->pack_cache, .sparsity = sparsity,
                                                         .expert_bytes = o->expert_bytes, .adapters = adapters,
@@ -203,10 +202,10 @@ static void keep_corrections(const rg_engine *e)
     double bytes_s = rg_rates_bandwidth(&e->profile->rates, (double)e->model->weights.bytes);
     rg_error err = { 0 };
 
-    if (reached.bytes_s <= bytes_s && reached.product_ops_s <= rg_roofs_peak(r, e->runner->facts.type, e->exact))
+    if (reached.bytes_s <= bytes_s && reached.product_ops_s <= rg_roofs_peak(r, e->runner->facts.type, e->recipe.exact))
         return;
     rg_rates_raise_bandwidth(&e->profile->rates, (double)e->model->weights.bytes, reached.bytes_s);
-    rg_roofs_raise_peak(r, e->runner->facts.type, e->exact, reached.product_ops_s);
+    rg_roofs_raise_peak(r, e->runner->facts.type, e->recipe.exact, reached.product_ops_s);
     r->read_bytes_s = fmax(r->read_bytes_s, e->profile->rates.set_bytes_s[RG_RATE_SETS - 1]);
     if (!rg_profile_save(e->profile, e->profile_folder, e->backend, &err))
         rg_log(RG_LOG_INFO, "the profile of this machine is not corrected: %s", err.text);
@@ -225,7 +224,7 @@ static bool choose_preempt(const rg_options *o, rg_preempt *how, rg_error *err)
 
 static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_rows, rg_error *err)
 {
-    double product_ops_s = rg_roofs_peak(&e->roofs, e->runner->facts.type, e->exact);
+    double product_ops_s = rg_roofs_peak(&e->roofs, e->runner->facts.type, e->recipe.exact);
     rg_loop_options loop = { .max_seqs = max_seqs, .max_rows = max_rows, .max_seq_len = e->max_seq_len,
                              .max_waiting = o->max_waiting > 0 ? o->max_waiting : 1024,
                              .max_waiting_ids = o->max_waiting_ids, .max_wait_s = o->max_wait_s,
@@ -348,8 +347,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     if (!find_roofs(e, o, err))
         return false;
     size_t for_drafts = (size_t)(rg_drafts_share(&e->drafts, e->model) * (double)e->state_bytes);
-    rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact,
-                            .llm_int8 = e->llm_int8, .attention_sparsity = (float)e->attention_sparsity,
+    rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->recipe.exact,
+                            .llm_int8 = e->recipe.llm_int8, .attention_sparsity = (float)e->attention_sparsity,
                             .max_rows = room,
                             .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
@@ -446,7 +445,8 @@ bool rg_engine_update_weights(rg_engine *e, const char *path, rg_error *err)
 {
     rg_checkpoint *ckpt = may_update(e, err) ? rg_checkpoint_open(path, RG_CKPT_DEFAULT, err) : NULL;
     const rg_model_options o = { .kv_type = rg_kv_name(e->model->kv_type), .n_threads = e->n_threads,
-                                 .backend = e->backend, .max_draft = e->model->state.max_draft };
+                                 .backend = e->backend, .round16 = e->recipe.round16,
+                                 .max_draft = e->model->state.max_draft };
     /* First by what the file says of itself, which takes no memory. */
     rg_model_options look = o;
     look.declare_only = true;
@@ -474,7 +474,7 @@ rg_info rg_engine_info(const rg_engine *e)
     const rg_config *c = &e->model->config;
 
     return (rg_info){ .architecture = rg_config_name(c), .isa = e->backend->name,
-                      .recipe = e->exact ? "exact" : e->llm_int8 ? "llm.int8" : "fast",
+                      .recipe = e->recipe.name,
                       .kv_type = rg_kv_name(e->model->kv_type), .attention_sparsity = e->attention_sparsity,
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .eos_ids = e->ends.id, .n_eos = e->ends.n,

@@ -58,7 +58,7 @@ typedef struct job {
 /* One prompt of n after context, in steps of MAX_ROWS: what it took, its limit and its count. */
 static bool run_prefill(job *j, int n, int context, double *seconds, double *limit, rg_count *count, rg_error *err)
 {
-    rg_step_shape shape = { .n_seqs = 1, .n_rows = n, .start = context, .exact = j->tool.exact };
+    rg_step_shape shape = { .n_seqs = 1, .n_rows = n, .start = context, .exact = j->tool.recipe.exact };
     rg_cost cost;
 
     if (!speed_prefill(&j->speed, n, context, seconds, err))
@@ -72,7 +72,7 @@ static bool run_prefill(job *j, int n, int context, double *seconds, double *lim
 static bool run_decode(job *j, int batch, int context, double *seconds, double *limit, rg_count *count, rg_error *err)
 {
     rg_step_shape shape = {
-        .n_seqs = batch, .n_rows = 1, .start = context + 1 + j->decode / 2, .exact = j->tool.exact
+        .n_seqs = batch, .n_rows = 1, .start = context + 1 + j->decode / 2, .exact = j->tool.recipe.exact
     };
     double n = j->decode;
     rg_cost cost;
@@ -91,7 +91,7 @@ static bool run_fill(job *j, int batch, int context, double *seconds, double *li
 {
     const rg_plan_subject s = {
         .model = j->tool.model,
-        .exact = j->tool.exact,
+        .exact = j->tool.recipe.exact,
         .filling = { .answer = j->decode, .block = j->block, .per_evaluation = (double)j->per_evaluation }
     };
     const rg_plan_machine here = { .name = "here", .m = j->machine };
@@ -171,7 +171,7 @@ static bool all_rows(job *j, rg_error *err)
 /* n tokens after a prompt of context: a prefill and n - 1 steps, or n prefills of the growing prefix. */
 static void predict_naive(job *j, naive *v)
 {
-    rg_step_shape prompt = { .n_seqs = 1, .n_rows = v->context + 1, .exact = j->tool.exact };
+    rg_step_shape prompt = { .n_seqs = 1, .n_rows = v->context + 1, .exact = j->tool.recipe.exact };
     rg_cost cost;
 
     for (int i = 0; i < v->n; i++) {

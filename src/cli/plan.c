@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/mem.h"
 #include "cli/plan.h"
+#include "model/named_recipe.h"
 
 extern const cli_command cli_plan;
 
@@ -103,8 +103,11 @@ static bool open_subject(plan_job *j, rg_error *err)
 {
     rg_plan_subject *s = &j->subject;
     rg_type type = RG_BF16;
+    rg_named_recipe recipe;
 
-    s->exact = !strcasecmp(j->args.common.recipe, "exact");
+    if (!rg_named_recipe_find(&recipe, j->args.common.recipe, err))
+        return false;
+    s->exact = recipe.exact;
     s->weight_bytes = s->kv_value_bytes = 2;
     if (!rg_plan_method_by_name(j->method ? j->method : j->params ? "general" : "counted", &s->method, err))
         return false;

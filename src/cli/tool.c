@@ -31,8 +31,8 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
     uint64_t len = (uint64_t)(o->max_seq_len > 0 ? o->max_seq_len : c->max_seq_len);
     rg_runner_options r = { .backend = t->backend,
                             .n_threads = t->n_threads,
-                            .exact = t->exact,
-                            .llm_int8 = t->llm_int8,
+                            .exact = t->recipe.exact,
+                            .llm_int8 = t->recipe.llm_int8,
                             .attention_sparsity = o->attention_sparsity,
                             .max_rows = t->max_rows,
                             .max_logits = most_logits(t, o),
@@ -68,6 +68,7 @@ static bool open_model(tool *t, const tool_options *o, rg_error *err)
                                                            .sparsity = read ? read : o->thresholds,
                                                            .random_weights = o->random,
                                                            .declared_type = o->declared_type,
+                                                           .round16 = t->recipe.round16,
                                                            .adapters = o->adapter, .n_adapters = o->adapter != NULL,
                                                            .n_threads = t->n_threads, .backend = t->backend,
                                                            .progress = cli_progress,
@@ -106,10 +107,8 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     if (!cli_ranks_start(&common, err))
         return false;
     t->n_threads = common.threads ? common.threads : rg_cores();
-    t->exact = !strcasecmp(o->common->recipe, "exact");
-    t->llm_int8 = !strcasecmp(o->common->recipe, "llm.int8");
-    if (!t->exact && !t->llm_int8 && strcasecmp(o->common->recipe, "fast"))
-        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->common->recipe);
+    if (!rg_named_recipe_find(&t->recipe, o->common->recipe, err))
+        return false;
     t->backend = rg_backend_find(o->common->isa, err);
     if (!t->backend || !cli_find_model(o->model, path, sizeof path, err))
         return false;
@@ -137,12 +136,15 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
 
 bool tool_open_exact(tool *t, const tool *of, const tool_options *o, rg_error *err)
 {
+    const bool rounded = of->recipe.round16;
     tool_options own = *o;
 
-    *t = (tool){ .model = of->model, .tokenizer = of->tokenizer, .backend = of->backend, .n_threads = of->n_threads,
-                 .exact = true, .max_rows = of->max_rows, .borrows = true };
+    *t = (tool){ .ckpt = of->ckpt, .model = rounded ? NULL : of->model, .tokenizer = of->tokenizer,
+                 .backend = of->backend, .n_threads = of->n_threads, .max_rows = of->max_rows, .borrows = true,
+                 .borrows_model = !rounded };
     own.wrap = NULL;
-    return open_runner(t, &own, err);
+    return rg_named_recipe_find(&t->recipe, "exact", err) &&
+           (!rounded || (open_model(t, &own, err) && take_self(t, &own, err))) && open_runner(t, &own, err);
 }
 
 bool tool_reaches(const tool *t, size_t n, rg_error *err)
@@ -157,12 +159,14 @@ void tool_close(tool *t)
 {
     rg_states_free(t->states);
     rg_model_runner_free(t->runner);
-    if (t->borrows)
-        return;
-    rg_tokenizer_close(t->tokenizer);
-    rg_model_close(t->model);
-    rg_model_close(t->whole);
-    rg_checkpoint_close(t->ckpt);
+    if (!t->borrows_model) {
+        rg_model_close(t->model);
+        rg_model_close(t->whole);
+    }
+    if (!t->borrows) {
+        rg_tokenizer_close(t->tokenizer);
+        rg_checkpoint_close(t->ckpt);
+    }
 }
 
 typedef struct arrays {

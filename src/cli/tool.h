@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "engine/sequence.h"
+#include "model/named_recipe.h"
 #include "model/sparsity.h"
 #include "text/tokenizer.h"
 
@@ -17,9 +18,9 @@ typedef struct tool {
     rg_states *states;
     const rg_backend *backend;
     int n_threads;
-    bool exact, llm_int8; /* recipe */
+    rg_named_recipe recipe;
     int max_rows;
-    bool borrows; /* model and tokenizer are another tool's (tool_open_exact) */
+    bool borrows, borrows_model; /* checkpoint and tokenizer, the model, are another tool's (tool_open_exact) */
 } tool;
 
 typedef struct tool_options {
@@ -46,7 +47,7 @@ typedef struct tool_options {
 
 bool tool_open(tool *t, const tool_options *o, rg_error *err);
 /* A second tool over the model of another, which outlives it, in exact arithmetic: with a runner and state of its own,
- * and without o's reader. */
+ * and without o's reader.  Where the other's weights were rounded, over a model of its own, whose are not. */
 bool tool_open_exact(tool *t, const tool *of, const tool_options *o, rg_error *err);
 /* max_rows lowered so that its logits stay within 64 MiB. */
 int tool_rows_for(const rg_config *c, int max_rows);

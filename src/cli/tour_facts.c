@@ -59,7 +59,7 @@ enum { CONTEXT = 128, STEPS = 32, ROUNDS = 3 };
 
 static bool plan_steps(tour_facts *f, const tool *t, rg_error *err)
 {
-    const rg_plan_subject s = { .method = RG_PLAN_COUNTED, .model = t->model, .exact = t->exact };
+    const rg_plan_subject s = { .method = RG_PLAN_COUNTED, .model = t->model, .exact = t->recipe.exact };
     rg_plan_row row;
 
     for (int i = 0; i < f->n_steps; i++) {

@@ -230,6 +230,7 @@ static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options 
 
     if (o->backend)
         m->weights.backend = o->backend;
+    m->weights.round16 = o->round16;
     if (from && !rg_checkpoint_n_tensors(ckpt))
         return rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(ckpt));
     if (o->layers_apart)

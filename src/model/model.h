@@ -50,6 +50,7 @@ typedef struct rg_model_options {
     bool random_weights;    /* of declared_type, whatever the checkpoint has: for measuring a shape */
     bool layers_apart;      /* only weights outside the layers are read; the caller binds and unbinds those of layers */
     rg_type declared_type;  /* of weights when the checkpoint has none */
+    bool round16;           /* F16 matrices become BF16, rounded (rg_weight_set) */
     int max_draft;          /* draft rows that a recurrent state has room for; 0 if no drafter can come */
     int n_threads;          /* that read and place weights; 0: one */
     const rg_backend *backend; /* that places them, and is to compute with them; NULL: the first one (the processor's

@@ -39,9 +39,9 @@ static rg_weight_work work_of(const binding *b, const char *what, bool (*each)(v
 /* ---- the file's name and key ------------------------------------------------------------------------------------- */
 
 /* How this version packs: two that differ in it read no files of each other. */
-static void add_packing(rg_hasher *h, const rg_backend *b)
+static void add_packing(rg_hasher *h, const rg_weight_set *s)
 {
-    const uint64_t numbers[] = { PACKING, b->image_version(b) };
+    const uint64_t numbers[] = { PACKING, s->backend->image_version(s->backend), s->round16 };
 
     rg_hasher_add(h, numbers, sizeof numbers);
     rg_hasher_add(h, RG_VERSION, sizeof RG_VERSION);
@@ -58,7 +58,7 @@ static bool find_key(binding *b, rg_error *err)
     if (!h)
         return rg_fail_memory(err, sizeof identity);
     rg_hasher_add(h, &identity, sizeof identity);
-    add_packing(h, b->set->backend);
+    add_packing(h, b->set);
     b->key = rg_hasher_value(h);
     rg_hasher_free(h);
     return true;
@@ -74,17 +74,19 @@ static const char *folder_of(char *full)
     return full;
 }
 
-/* DIR/NAME-HASH.pack: the checkpoint's own name, and a hash of where it lies. */
+/* DIR/NAME-HASH.pack: the checkpoint's own name, and a hash of where it lies.  With round16 another file, so that the
+ * two do not write over each other. */
 static bool find_path(binding *b, rg_error *err)
 {
+    const char *rounded = b->set->round16 ? "-round16" : "";
     char *full = rg_path_full(rg_checkpoint_path(b->ckpt), err), name[320];
     const char *dir = b->o->pack_cache;
     bool ok;
 
     if (!full)
         return false;
-    snprintf(name, sizeof name, "%.200s-%016llx.pack", strrchr(full, '/') + 1,
-             (unsigned long long)rg_xxh64(full, strlen(full), 0));
+    snprintf(name, sizeof name, "%.200s-%016llx%s.pack", strrchr(full, '/') + 1,
+             (unsigned long long)rg_xxh64(full, strlen(full), 0), rounded);
     if (!dir)
         dir = folder_of(full);
     ok = rg_path_join(b->path, PATH_ROOM, dir, name) ||

@@ -50,7 +50,7 @@ bool rg_pack_mat_bytes(const rg_weight_set *s, int i, size_t *bytes, rg_error *e
         *bytes = (size_t)(w->n_mats * w->rows * w->cols) * sizeof(float); /* fits: declared, so below 2^48 values */
         return true;
     }
-    const rg_placing what = rg_weights_placing(w, w->type, w->n_mats);
+    const rg_placing what = rg_weights_placing(w, rg_weights_given_type(s, i), w->n_mats);
     return s->backend->image_bytes(s->backend, &what, bytes, err);
 }
 

@@ -41,7 +41,7 @@ static bool fill_vector(rg_weight *w, const rg_weight_spec *spec, const rg_confi
 
 static bool fill_matrix(rg_placed *p, const rg_weight *w, float deviation, int64_t distinct, rg_rng *rng)
 {
-    const rg_format *f = rg_format_of(w->type);
+    const rg_format *f = rg_format_of(p->type);
     size_t row_bytes = (size_t)(w->cols / f->block_len * f->block_bytes);
     int64_t n_rows = w->n_mats * w->rows;
     float *x = rg_array((size_t)w->cols, sizeof *x);
@@ -73,7 +73,7 @@ bool rg_weights_random(rg_weight_set *s, int i, const rg_config *c, rg_error *er
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: random weights cannot be of type %s", w->name,
                        rg_format_of(w->type)->name);
     const rg_weight *own = w->part ? &w->part->here : w;
-    const rg_placing what = rg_weights_placing(own, w->type, own->n_mats);
+    const rg_placing what = rg_weights_placing(own, rg_weights_given_type(s, i), own->n_mats);
     s->placed[i] = s->backend->weight_new(s->backend, &what, err);
     if (!s->placed[i])
         return false;

@@ -465,6 +465,7 @@ bool rg_ranks_open(rg_ranks *r, rg_model *m, const rg_model_options *o, rg_error
     add_int(b, o->n_threads);
     add_int(b, o->random_weights);
     add_int(b, (int32_t)o->declared_type);
+    add_int(b, o->round16);
     add_int(b, o->n_adapters);
     for (int i = 0; i < o->n_adapters; i++) {
         add_text(b, o->adapters[i].name);
@@ -598,6 +599,7 @@ static void follow_open(follower *f, int number)
     o.n_threads = get_int(w);
     o.random_weights = get_int(w);
     o.declared_type = (rg_type)get_int(w);
+    o.round16 = get_int(w);
     o.n_adapters = get_int(w);
     rg_adapter_source *adapters = need(rg_array((size_t)(o.n_adapters ? o.n_adapters : 1), sizeof *adapters));
     for (int i = 0; i < o.n_adapters; i++) {

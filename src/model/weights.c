@@ -219,7 +219,7 @@ typedef struct row_range {
 
 void rg_weights_put_row(rg_placed *p, const rg_weight *w, int64_t at, const uint8_t *row)
 {
-    const rg_format *fmt = rg_format_of(w->type);
+    const rg_format *fmt = rg_format_of(p->type);
     const rg_weight_part *part = p->n_mats == w->n_mats && p->rows == w->rows && p->cols == w->cols ? NULL : w->part;
     int64_t mat = at / w->rows, r = at % w->rows;
 
@@ -233,12 +233,13 @@ void rg_weights_put_row(rg_placed *p, const rg_weight *w, int64_t at, const uint
         p->owner->weight_put(p, mat, r, row);
 }
 
-/* Put rows from values in f32, encoded again as the weight's type.  Exact, since that is the source's type or f32. */
+/* Put rows from values in f32, encoded again as p's type.  Exact, since that is the source's type or f32, but for F16
+ * that is rounded. */
 static bool put_values(rg_placed *p, const rg_weight *w, const float *values, row_range r, rg_error *err)
 {
-    const rg_format *fmt = rg_format_of(w->type);
+    const rg_format *fmt = rg_format_of(p->type);
     uint64_t bytes;
-    void *row = rg_row_bytes(w->type, w->cols, &bytes) ? rg_alloc(bytes) : NULL;
+    void *row = rg_row_bytes(p->type, w->cols, &bytes) ? rg_alloc(bytes) : NULL;
 
     if (!row)
         return rg_fail_memory(err, (size_t)w->cols * 4);
@@ -270,6 +271,13 @@ static bool is_elsewhere(const rg_weight *w, int64_t at, int64_t m)
     return at + m <= part->first * each || at >= (part->first + part->n) * each;
 }
 
+/* F16 becomes the nearest bf16, of two the even one.  In place, since both have 16 bits. */
+static void round_values(uint16_t *x, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        x[k] = rg_f32_to_bf16(rg_f16_to_f32(x[k]));
+}
+
 /* Put rows of one tensor, a few megabytes at a time. */
 static bool put_rows(rg_placed *p, const rg_weight_source *s, const rg_tensor *t, const rg_weight *w, row_range range,
                      rg_error *err)
@@ -294,6 +302,8 @@ static bool put_rows(rg_placed *p, const rg_weight_source *s, const rg_tensor *t
             rg_free(buf);
             return false;
         }
+        if (p->type != w->type)
+            round_values((uint16_t *)(void *)buf, (size_t)(m * w->cols));
         if (t->order && !ordered)
             for (int64_t mat = range.to / w->rows; mat <= (range.to + n - 1) / w->rows; mat++)
                 put_order(p, w, mat, t->order);
@@ -352,18 +362,27 @@ rg_type rg_weights_placed_type(const rg_weight_set *set, int i)
     return set->placed[i] ? set->placed[i]->type : set->settled[i];
 }
 
-static rg_placed *place(const rg_weight_set *set, const rg_weight *w, int64_t n_mats, rg_error *err)
+rg_type rg_weights_given_type(const rg_weight_set *set, int i)
 {
-    const rg_placing what = rg_weights_placing(w, w->type, n_mats);
+    const rg_type type = set->all[i].type;
+
+    return set->round16 && type == RG_F16 && !rg_spec_is_vector(set->spec[i]) ? RG_BF16 : type;
+}
+
+/* Weight i, or a part of it, which w is. */
+static rg_placed *place(const rg_weight_set *set, int i, const rg_weight *w, int64_t n_mats, rg_error *err)
+{
+    const rg_placing what = rg_weights_placing(w, rg_weights_given_type(set, i), n_mats);
 
     return set->backend->weight_new(set->backend, &what, err);
 }
 
-/* Matrix mat of w alone, as it is stored. */
-static rg_placed *place_one_mat(const rg_weight_set *set, rg_weight_source *s, const rg_weight *w, int64_t mat,
+/* Matrix mat of weight i alone, as it is given to the back end. */
+static rg_placed *place_one_mat(const rg_weight_set *set, int i, rg_weight_source *s, int64_t mat,
                                 rg_error *err)
 {
-    rg_placed *p = place(set, w, 1, err);
+    const rg_weight *w = &set->all[i];
+    rg_placed *p = place(set, i, w, 1, err);
 
     if (!p || put_mats(p, s, w, mat, 1, err))
         return p;
@@ -375,7 +394,7 @@ rg_placed *rg_weights_place_mat(const rg_weight_set *set, int i, int64_t mat, co
                                 const rg_checkpoint *ckpt, rg_error *err)
 {
     rg_weight_source s = rg_weight_source_of(set->spec[i], c, ckpt, set->layer[i]);
-    rg_placed *p = place_one_mat(set, &s, &set->all[i], mat, err);
+    rg_placed *p = place_one_mat(set, i, &s, mat, err);
 
     if (p && rg_weights_placed_type(set, i) != p->type)
         p->owner->weight_end(p);
@@ -387,10 +406,11 @@ static bool settle_type(rg_weight_set *set, int i, const rg_config *c, const rg_
 {
     const rg_weight *w = &set->all[i];
     rg_weight_source s = rg_weight_source_of(set->spec[i], c, ckpt, set->layer[i]);
-    bool ok = true, fits = w->type == RG_F16;
+    const rg_type given = rg_weights_given_type(set, i);
+    bool ok = true, fits = given == RG_F16;
 
     for (int64_t mat = 0; ok && fits && mat < w->n_mats; mat++) {
-        rg_placed *one = place_one_mat(set, &s, w, mat, err);
+        rg_placed *one = place_one_mat(set, i, &s, mat, err);
 
         ok = one;
         if (ok)
@@ -398,7 +418,7 @@ static bool settle_type(rg_weight_set *set, int i, const rg_config *c, const rg_
         fits = ok && one->type == RG_BF16;
         rg_placed_free(one);
     }
-    set->settled[i] = fits ? RG_BF16 : w->type;
+    set->settled[i] = fits ? RG_BF16 : given;
     return ok;
 }
 
@@ -467,7 +487,7 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
         return w->vec && rg_weights_place_vector(set, i, err);
     }
     const rg_weight *own = w->part ? &w->part->here : w;
-    rg_placed *p = set->placed[i] = place(set, own, own->n_mats, err); /* freed with the set */
+    rg_placed *p = set->placed[i] = place(set, i, own, own->n_mats, err); /* freed with the set */
     if (!p || !put_mats(p, &s, w, 0, w->n_mats, err) || (w->wide && !check_numbers(p, w, err)))
         return false;
     p->owner->weight_end(p);

@@ -23,6 +23,7 @@ typedef struct rg_weight_set {
     bool headless;             /* the checkpoint has no head, and does not say that it is tied to the embedding */
     rg_weight_part *parts;     /* for each weight what this rank has of it; NULL: there are no ranks */
     bool is_borrowed;          /* of another set (rg_weights_borrow), whose are the names and what is not in `placed` */
+    bool round16;              /* F16 matrices are placed as BF16, rounded where that cannot hold a value */
     bool experts_apart;        /* experts are not bound: they stay in a file, as pages of: */
     rg_paged *paged;           /* the back end's; NULL: nothing is paged */
 } rg_weight_set;
@@ -52,7 +53,10 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
 bool rg_weights_bind_layer(rg_weight_set *s, int layer, const rg_config *c, const rg_checkpoint *ckpt,
                            rg_error *err) RG_MUST_CHECK;
 void rg_weights_unbind_layer(rg_weight_set *s, int layer);
-/* How n_mats of w's matrices are to be placed, as `type` (w's, or what rg_weights_placed_type gives). */
+/* The type in which weight i is given to the back end: its own, or BF16 for F16 with round16. */
+rg_type rg_weights_given_type(const rg_weight_set *s, int i);
+/* How n_mats of w's matrices are to be placed, as `type` (rg_weights_given_type, or what rg_weights_placed_type
+ * gives). */
 rg_placing rg_weights_placing(const rg_weight *w, rg_type type, int64_t n_mats);
 /* In which type weight i is placed: its own, or, once it is bound, BF16 where that holds each value of its F16.
  * Experts that are apart are looked at when the set is bound. */
@@ -65,8 +69,8 @@ void rg_weights_replace(rg_weight_set *s, int i, rg_placed *with);
 /* Weight i is a vector whose values (vec) are new: give them to a back end that cannot read them there.  Cannot fail
  * where it was given them before. */
 bool rg_weights_place_vector(rg_weight_set *s, int i, rg_error *err);
-/* Put a row as w has it (all rows of its matrices are counted through) into p: all of it, or what this rank has of it,
- * columns being cut between whole blocks. */
+/* Put a row as w has it, in p's type (all rows of its matrices are counted through) into p: all of it, or what this
+ * rank has of it, columns being cut between whole blocks. */
 void rg_weights_put_row(rg_placed *p, const rg_weight *w, int64_t at, const uint8_t *row);
 /* Weight i is placed: give that to it, or to this rank's part of it. */
 void rg_weights_set_placed(rg_weight_set *s, int i);

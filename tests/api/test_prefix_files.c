@@ -321,6 +321,8 @@ static void not_by_others(void **state)
     check_missed("another recipe", &q);
     q.recipe = "llm.int8";
     check_missed("a third recipe", &q);
+    q.recipe = "round16";
+    check_missed("a fourth recipe", &q);
     q.recipe = NULL;
     q.attention = 0.01;
     check_missed("sparse attention", &q);

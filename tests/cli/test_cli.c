@@ -354,6 +354,30 @@ static void distance_from_exact(void **state)
     unlink(path);
 }
 
+/* What round16 loses is the distance from the weights as the file has them, which are F16 that bf16 cannot hold. */
+static void distance_of_rounded_weights(void **state)
+{
+    static const struct { const char *recipe; bool exact; } cases[] = { { "fast", true }, { "round16", false } };
+    char path[2][256], args[1024];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/test_cli.%d.%d.gguf", RG_BUILD_DIR, (int)getpid(), i);
+        snprintf(args, sizeof args, "quantize %s %s --type %s --json", i ? path[0] : "tales-1m", path[i], i ? "f16" : "q8_0");
+        json_decref(command_json(args));
+    }
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        snprintf(args, sizeof args, "eval %s --perplexity " RG_SOURCE_DIR "/models/CREDITS-storybooks.md --first-bytes 2000 "
+                 "--ctx 64 --kl --recipe %s --json", path[1], cases[i].recipe);
+        json_t *j = command_json(args);
+        const double kl = json_number_value(json_object_get(j, "kl"));
+        assert_true(cases[i].exact ? fabs(kl) < 1e-12 : kl > 1e-7 && kl < 0.01);
+        json_decref(j);
+    }
+    unlink(path[0]);
+    unlink(path[1]);
+}
+
 /* ---- looking on -------------------------------------------------------------------------------------------------- */
 
 static void same_rows(const rg_checkpoint *c, const char *a, const char *b)
@@ -721,6 +745,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(logits_hash),
         cmocka_unit_test(perplexity),
         cmocka_unit_test(distance_from_exact),
+        cmocka_unit_test(distance_of_rounded_weights),
         cmocka_unit_test(intermediates_are_dumped),
         cmocka_unit_test(activations_are_means),
         cmocka_unit_test(more_ids_than_rows_are_refused),

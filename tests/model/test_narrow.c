@@ -1,5 +1,6 @@
 /* test_narrow.c -- F16 weights whose values bf16 holds: the model is, to the bit, the model of the same weights in BF16,
- * in memory, from a pack cache and with experts in a file; a matrix with one value of more bits stays F16. */
+ * in memory, from a pack cache and with experts in a file; a matrix with one value of more bits stays F16, or is
+ * rounded if the recipe says so. */
 #include "worlds.h"
 
 #include <stdio.h>
@@ -34,8 +35,17 @@ static void round_but_one(const rg_tensor *t, float *x, size_t n)
         x[n - 1] = 1.0f + 1.0f / 1024;
 }
 
+/* A golden's values, which bf16 may hold, become such that have all the bits of f16. */
+static void round_to_f16(const rg_tensor *t, float *x, size_t n)
+{
+    for (size_t k = 0; t->n_dims >= 2 && k < n; k++)
+        x[k] = rg_f16_to_f32(rg_f32_to_f16(x[k] * (1.0f + (float)(k % 7) / 1024)));
+}
+
+typedef void (*rounding)(const rg_tensor *t, float *x, size_t n);
+
 /* A golden's matrices in `type`, their values rounded. */
-static void write_model(const char *name, const char *to, rg_type type, bool wider)
+static void write_model(const char *name, const char *to, rg_type type, rounding round)
 {
     char from[64];
     rg_error err = { 0 };
@@ -54,21 +64,27 @@ static void write_model(const char *name, const char *to, rg_type type, bool wid
     for (int i = 0; i < rg_checkpoint_n_tensors(c); i++) {
         const rg_tensor *t = rg_checkpoint_tensor(c, i);
 
-        world_write(w, c, t, type_in(t, type), wider ? round_but_one : round_values);
+        world_write(w, c, t, type_in(t, type), round);
     }
     assert_ok(rg_ckpt_commit(w, &err), err);
     rg_checkpoint_close(c);
 }
 
-static void open_with(test_model *t, const char *path, const char *cache, size_t expert_bytes)
+static void open_as(test_model *t, const char *path, const rg_model_options *given)
 {
-    const rg_model_options o = { .n_threads = 2, .pack_cache = cache, .expert_bytes = expert_bytes };
+    rg_model_options o = *given;
     rg_error err = { 0 };
 
+    o.n_threads = 2;
     t->ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
     assert_ok(t->ckpt, err);
     t->m = rg_model_open(t->ckpt, &o, &err);
     assert_ok(t->m, err);
+}
+
+static void open_with(test_model *t, const char *path, const char *cache, size_t expert_bytes)
+{
+    open_as(t, path, &(rg_model_options){ .pack_cache = cache, .expert_bytes = expert_bytes });
 }
 
 /* ---- logits ------------------------------------------------------------------------------------------------------ */
@@ -141,8 +157,8 @@ static void f16_of_bf16_is_bf16(void **state)
 
         snprintf(half, sizeof half, "%s", test_scratch("half.gguf"));
         snprintf(brain, sizeof brain, "%s", test_scratch("brain.gguf"));
-        write_model(models[i], half, RG_F16, false);
-        write_model(models[i], brain, RG_BF16, false);
+        write_model(models[i], half, RG_F16, round_values);
+        write_model(models[i], brain, RG_BF16, round_values);
         open_with(&a, half, NULL, 0);
         open_with(&b, brain, NULL, 0);
         expect_layouts(&a, false);
@@ -167,7 +183,7 @@ static void one_value_of_more_bits_keeps_f16(void **state)
         test_model in_memory, other;
 
         snprintf(path, sizeof path, "%s", test_scratch(wider ? "wider.gguf" : "half.gguf"));
-        write_model("mixtral", path, RG_F16, wider);
+        write_model("mixtral", path, RG_F16, wider ? round_but_one : round_values);
         open_with(&in_memory, path, NULL, 0);
         expect_layouts(&in_memory, wider);
         for (int i = 0; i < 4; i++) { /* packed and written; read; the same with experts apart */
@@ -182,11 +198,56 @@ static void one_value_of_more_bits_keeps_f16(void **state)
     }
 }
 
+static bool any_is_f16(const test_model *t)
+{
+    bool any = false;
+
+    for (int i = 0; i < t->m->weights.n; i++)
+        any = any || (t->m->weights.all[i].placed && t->m->weights.all[i].placed->type == RG_F16);
+    return any;
+}
+
+/* With round16 the model is, to the bit, the model of a BF16 file that holds the rounded values: in memory, from a pack
+ * cache that has both forms and with experts in a file. */
+static void round16_is_bf16_rounded(void **state)
+{
+    static const char *const models[] = { "llama", "mixtral", "deepseek-v2" };
+    char half[600], brain[600], cache[600];
+
+    (void)state;
+    snprintf(cache, sizeof cache, "%s", test_scratch("both"));
+    mkdir(cache, 0755);
+    snprintf(half, sizeof half, "%s", test_scratch("half.gguf"));
+    snprintf(brain, sizeof brain, "%s", test_scratch("brain.gguf"));
+    for (size_t i = 0; i < RG_LEN(models); i++) {
+        test_model want, got;
+
+        write_model(models[i], half, RG_F16, round_to_f16);
+        write_model(models[i], brain, RG_BF16, round_to_f16);
+        open_with(&want, brain, NULL, 0);
+        for (int k = 0; k < 6; k++) { /* in memory, and packed and read again, each beside the file as it is */
+            const size_t apart = k >= 4 && i > 0 ? 1 << 20 : 0;
+            open_as(&got, half, &(rg_model_options){ .round16 = true, .pack_cache = k < 2 ? NULL : cache,
+                                                     .expert_bytes = apart });
+            expect_layouts(&got, false);
+            expect_same_bytes(&got, &want);
+            if (k % 2)
+                expect_same_logits(&got, &want);
+            test_model_close(&got);
+            open_with(&got, half, k < 2 ? NULL : cache, apart);
+            assert_true(any_is_f16(&got));
+            test_model_close(&got);
+        }
+        test_model_close(&want);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f16_of_bf16_is_bf16),
         cmocka_unit_test(one_value_of_more_bits_keeps_f16),
+        cmocka_unit_test(round16_is_bf16_rounded),
     };
 
     test_init(argc, argv);

@@ -35,8 +35,8 @@
  * The paper finds the outlier columns of a batch; here a row has its own, so that it does not depend on its company.
  *
  * Bf16 recipes, of the layouts BF16 and F8: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have
- * none: their weights would have to be rounded too, and that is another file, which `quantize` writes.  (F16 whose
- * values bf16 holds all lies as BF16: ops/cpu/narrow.h.)  Below fma and +
+ * none: their weights would have to be rounded too: another file (`quantize`), or --recipe round16, which does that as
+ * F16 is placed (model/weights.h).  (F16 whose values bf16 holds all lies as BF16: ops/cpu/narrow.h.)  Below fma and +
  * take a subnormal operand for a zero of its sign, and give one for a result that is less than 2^-126 once rounded to
  * 24 bits (DAZ and FTZ of x86, whatever its control register says).  Two processor features add up differently:
  *     pairs (VDPBF16PS)  four chains c[0..3] = 0; columns 2p and 2p + 1, p rising:
