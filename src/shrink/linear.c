@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "shrink/kbit.h"
 
-enum { TILE = 16, DEPTH = 64, SIDE = 8 };
+enum { TILE = 16, DEPTH = 64, SIDE = 8, LINE = 4096 /* of sums on a thread's stack */ };
 
 typedef struct gram {
     double *to;
@@ -16,53 +16,53 @@ typedef struct gram {
     rg_pool *pool;
 } gram;
 
-/* sum[j] += the products of column k and column j of n <= 8 rows. */
-static void add_products(float *sum, const float *x, int64_t n, int64_t cols, int64_t k)
+/* sum[j - from] += the products of column k and columns [from, to) of n <= 8 rows. */
+static void add_products(float *sum, const float *x, int64_t n, int64_t cols, int64_t k, int64_t from, int64_t to)
 {
     if (n == 8) {
         const float *a = x, *b = a + cols, *c = b + cols, *d = c + cols, *e = d + cols, *f = e + cols, *g = f + cols,
                     *h = g + cols;
         const float ak = a[k], bk = b[k], ck = c[k], dk = d[k], ek = e[k], fk = f[k], gk = g[k], hk = h[k];
-        for (int64_t j = k; j < cols; j++)
-            sum[j] += ((ak * a[j] + bk * b[j]) + (ck * c[j] + dk * d[j])) +
-                      ((ek * e[j] + fk * f[j]) + (gk * g[j] + hk * h[j]));
+        for (int64_t j = from; j < to; j++)
+            sum[j - from] += ((ak * a[j] + bk * b[j]) + (ck * c[j] + dk * d[j])) +
+                             ((ek * e[j] + fk * f[j]) + (gk * g[j] + hk * h[j]));
         return;
     }
     for (int64_t r = 0; r < n; r++) {
         const float *row = x + r * cols, by = row[k];
-        for (int64_t j = k; j < cols; j++)
-            sum[j] += by * row[j];
+        for (int64_t j = from; j < to; j++)
+            sum[j - from] += by * row[j];
     }
 }
 
 /* Rows [i, i + TILE) of the triangle.  DEPTH products are added in f32, whose sum is then added in double. */
-static void gram_tile(const gram *g, int64_t i, float *sum)
+static void gram_tile(const gram *g, int64_t i)
 {
     const int64_t cols = g->cols, end = i + TILE < cols ? i + TILE : cols;
+    float sum[LINE];
 
     for (int64_t from = 0; from < g->n; from += DEPTH) {
         const int64_t to = from + DEPTH < g->n ? from + DEPTH : g->n;
-        for (int64_t k = i; k < end; k++) {
-            memset(sum + k, 0, (size_t)(cols - k) * sizeof *sum);
-            for (int64_t r = from; r < to; r += 8)
-                add_products(sum, g->x + r * cols, to - r < 8 ? to - r : 8, cols, k);
-            for (int64_t j = k; j < cols; j++)
-                g->to[k * cols + j] += (double)sum[j];
-        }
+        for (int64_t k = i; k < end; k++)
+            for (int64_t j = k, past; j < cols; j = past) {
+                past = j + LINE < cols ? j + LINE : cols;
+                memset(sum, 0, (size_t)(past - j) * sizeof *sum);
+                for (int64_t r = from; r < to; r += 8)
+                    add_products(sum, g->x + r * cols, to - r < 8 ? to - r : 8, cols, k, j, past);
+                for (int64_t c = j; c < past; c++)
+                    g->to[k * cols + c] += (double)sum[c - j];
+            }
     }
 }
-
-enum { MAX_COLS = 1 << 16 }; /* of a thread's line of sums; more columns are summed in double, one after the other */
 
 static void gram_some(void *arg, int thread)
 {
     const gram *g = arg;
-    static _Thread_local float sum[MAX_COLS];
     uint32_t phase = 0;
 
     (void)thread;
     for (int i; (i = rg_phase_take(g->pool, phase, rg_ceil_div(g->cols, TILE))) >= 0;)
-        gram_tile(g, (int64_t)TILE * i, sum);
+        gram_tile(g, (int64_t)TILE * i);
     rg_phase_end(g->pool, &phase);
 }
 
@@ -70,7 +70,6 @@ void rg_gram_add(double *to, const float *x, int64_t n, int64_t cols, rg_pool *p
 {
     gram g = { to, x, n, cols, pool };
 
-    RG_ASSERT(cols <= MAX_COLS);
     if (n > 0)
         rg_pool_run(pool, rg_pool_threads(pool), gram_some, &g);
 }

@@ -700,7 +700,7 @@ static void a_full_output_is_a_failure(void **state)
                                             "embed tales-1m -p Once",
                                             "eval tales-1m --perplexity " RG_SOURCE_DIR "/README.md --ctx 64",
                                             "bench tales-1m --prefill 8 --decode 0 --reps 1",
-                                            "plan tales-1m",
+                                            "plan tales-1m --machine h100",
                                             "--help",
                                             "--version",
                                             "run --help",

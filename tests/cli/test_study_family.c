@@ -141,7 +141,7 @@ static void same_bits(const char *dir, const char *with, const char *member)
 /* Killed again and again, or stopped after fewer tokens, a run comes to the bits of one that was not. */
 static void goes_on_where_it_stood(void **state)
 {
-    static const char more[] = "--members mha,masked-diffusion --save 1 --tokens 28672";
+    static const char more[] = "--members mha,masked-diffusion --save 1 --tokens 16384";
     char dir[256], killed[256], longer[256], saved[400], args[4096];
     struct timespec nap = { 0, 20000000 };
 
@@ -168,12 +168,12 @@ static void goes_on_where_it_stood(void **state)
         waitpid(pid, &status, 0);
     }
     json_t *after = study(killed, more);
-    json_decref(study(longer, "--members mha,masked-diffusion --tokens 20480"));
+    json_decref(study(longer, "--members mha,masked-diffusion --tokens 8192"));
     json_t *on = study(longer, more);
     for (size_t i = 0; i < 2; i++) {
         assert_true(number(row_of(after, i), "bits_per_byte") == number(row_of(whole, i), "bits_per_byte"));
         assert_true(number(row_of(on, i), "bits_per_byte") == number(row_of(whole, i), "bits_per_byte"));
-        assert_true(number(row_of(on, i), "tokens") == 28672);
+        assert_true(number(row_of(on, i), "tokens") == 16384);
         same_bits(dir, killed, i ? "masked-diffusion" : "mha");
         same_bits(dir, longer, i ? "masked-diffusion" : "mha");
     }

@@ -51,19 +51,21 @@ static const char *text_of(const rg_choice *ch, const rg_talk_part *p)
     return p->n ? b->data + p->from : "";
 }
 
+/* The message of an answer without one: no part of it, so it has no neighbours among them. */
+static const rg_talk_part nothing_said = { .kind = RG_PART_TEXT };
+
 /* The tokens of a message are those from the end of the part before it on; those of the reasoning are not its. */
 static void write_logprobs(rg_buf *b, const rg_call *c, const rg_choice *ch, const rg_talk_part *p, size_t from)
 {
     const rg_answer *a = &ch->answer;
-    const rg_talk_part *next = p + 1;
-    bool first = true;
-    size_t begin, end = rg_choice_n_logprobs(ch);
+    const size_t before = p == &nothing_said ? 0 : (size_t)(p - a->part);
+    size_t begin, end = rg_choice_n_logprobs(ch), n = 0;
 
-    for (const rg_talk_part *q = a->part; a->n_parts && q < p; q++)
-        first &= q->kind == RG_PART_REASONING;
-    begin = first ? (size_t)ch->n_reasoning : p->token;
-    if (a->n_parts && next < a->part + a->n_parts && next > a->part && next->token < end)
-        end = next->token;
+    while (n < before && a->part[n].kind == RG_PART_REASONING)
+        n++;
+    begin = n == before ? (size_t)ch->n_reasoning : p->token; /* the first text */
+    if (p != &nothing_said && before + 1 < a->n_parts && p[1].token < end)
+        end = p[1].token;
     rg_out_open(b, "logprobs", '[');
     for (size_t i = from > begin ? from : begin; i < end; i++)
         rg_write_logprob(b, c, ch, i);
@@ -135,8 +137,6 @@ static void write_item(rg_buf *b, const rg_call *c, const rg_choice *ch, const c
         write_text_item(b, c, ch, p, done);
     rg_out_close(b, '}');
 }
-
-static const rg_talk_part nothing_said = { .kind = RG_PART_TEXT };
 
 void rg_response_output(rg_buf *b, const rg_call *c, const char *key)
 {
