@@ -256,7 +256,8 @@ static bool work(plan_job *j, rg_error *err)
     const rg_plan_row *first = &j->rows[0];
     rg_what_if_options o = { .keep = (double)j->keep, .acceptance = (double)j->acceptance,
                              .draft_cost = (double)j->draft_cost, .lengths = j->lengths.item,
-                             .n_lengths = (int)j->lengths.n, .window = j->window, .chips = 0 };
+                             .n_lengths = (int)j->lengths.n, .window = j->window, .chips = 0,
+                             .skipped = (double)j->skipped };
     if (!rg_plan_list_ops(&j->subject, first->machine, first->batch, first->seq, &j->ops, err) ||
         (j->measure && !plan_measure(j, err)) ||
         (j->what_if && !rg_what_if_try(&j->subject, first->machine, first->batch, first->seq, &o, &j->changes, err)))
@@ -287,7 +288,8 @@ static void fini(plan_job *j)
 static int run(int argc, char **argv)
 {
     static plan_job j = {
-        .chips = 1, .window = 1024, .top = 12, .rounds = RG_ROUNDS, .keep = 0.5f, .acceptance = 0.7f, .draft_cost = 0.1f
+        .chips = 1, .window = 1024, .top = 12, .rounds = RG_ROUNDS, .keep = 0.5f, .acceptance = 0.7f,
+        .draft_cost = 0.1f, .skipped = 0.36f
     };
     const cli_option options[] = {
         { "--machine", CLI_STRING, &j.machine_names, "here,h100", "machines: here (measured once), or known ones" },
@@ -308,6 +310,8 @@ static int run(int argc, char **argv)
         { "--draft-cost", CLI_FLOAT, &j.draft_cost, "0.1", "what if: of a draft step, of a step of the model", 0, 1 },
         { "--lengths", CLI_INTS, &j.lengths, "64,128,256,1024", "what if: lengths of answers in a batch" },
         { "--window", CLI_INT, &j.window, "1024", "what if: keys that a window layer sees", 1, 1 << 24 },
+        { "--skipped", CLI_FLOAT, &j.skipped, "0.36",
+          "what if: share of blocks of keys that --attention-sparsity leaves out (study sparsity --softmax)", 0, 1 },
         { "--prefill-batch", CLI_INTS, &j.prompts, "1,4,16", "also: prompts computed together, and their first token" },
         { "--chunk", CLI_INT, &j.chunk, "N", "rows of a step of prefill at most (default: known machines: all)", 1,
           1 << 24 },

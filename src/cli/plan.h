@@ -23,7 +23,7 @@ typedef struct plan_job {
     const char *machine_names, *dtype, *kv_type, *method, *params, *kv_bytes, *csv, *svg;
     cli_ints batch, seq, lengths;
     int32_t chips, window, rounds, answer, block;
-    float keep, acceptance, draft_cost, per_evaluation;
+    float keep, acceptance, draft_cost, skipped, per_evaluation;
     const char *cache; /* of diffusion models */
     const char *wanted, *prices; /* --for */
     int32_t top;

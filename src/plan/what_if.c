@@ -300,6 +300,20 @@ static double to_q4_kv(const trial *b, rg_counted *op)
     return 0;
 }
 
+/* --attention-sparsity: a query reads all keys of its blocks, and V of those alone that it does not leave out. */
+static double to_skipped(const trial *b, rg_counted *op)
+{
+    const double kept = 1 - b->o->skipped / 2;
+
+    if (op->kind != RG_OP_ATTENTION || op->latent)
+        return 0;
+    op->count.state_bytes *= kept;
+    op->count.ops *= kept;
+    op->key_bytes *= kept;
+    op->width = (int)(op->width * kept + 0.5);
+    return 0;
+}
+
 static rg_what_if_row *try_change(trial *b, change_fn *change, double kv_share, const char *name)
 {
     const rg_plan_memory *y = &b->base.memory;
@@ -334,6 +348,18 @@ static void try_recurrences(trial *b)
              SSD_STATE, kept / (double)b->batch / 1e6);
 }
 
+static void try_skipping(trial *b)
+{
+    char name[48];
+
+    if (b->o->skipped <= 0)
+        return;
+    snprintf(name, sizeof name, "attention skips %.0f %% of its blocks", 100 * b->o->skipped);
+    rg_what_if_row *l = try_change(b, to_skipped, 1, name);
+    snprintf(l->formula, sizeof l->formula,
+             "reads V of the others: K/V read x (1 - s / 2); s: study sparsity --softmax");
+}
+
 static void try_changes(trial *b)
 {
     const rg_config *c = &b->s->model->config;
@@ -351,8 +377,10 @@ static void try_changes(trial *b)
             snprintf(l->formula, sizeof l->formula, "K/V of every second layer, read by both");
         }
     }
-    if (has_kv(c))
+    if (has_kv(c)) {
         try_recurrences(b);
+        try_skipping(b);
+    }
     if (b->s->model->kv_type != RG_I8 && b->s->model->kv_type != RG_Q4_1) {
         l = try_change(b, to_q8_kv, share_of_type(b, RG_I8), "q8 K/V");
         snprintf(l->formula, sizeof l->formula, "counted; a byte a value of K and V, a scale of 2 per 32");

@@ -17,6 +17,7 @@ typedef struct rg_what_if_options {
     int n_lengths;
     int window;              /* of the window layers */
     int chips;               /* for replicas and sharding */
+    double skipped;          /* share of blocks of keys that attention leaves out (--attention-sparsity); 0: none */
 } rg_what_if_options;
 
 typedef struct rg_what_if_row {
