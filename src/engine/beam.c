@@ -42,7 +42,7 @@ int32_t rg_beams_kept(const rg_beam_params *p, int32_t n_ends)
     return (n_ends > 1 ? 1 + n_ends : 2) * group_size(p);
 }
 
-/* Those of earlier groups take their penalty off one id each at most, and no other moves down. */
+/* A beam of an earlier group lowers one id by the penalty at most, and no other id moves down. */
 int32_t rg_beams_room(const rg_beam_params *p, int32_t n_ends, int32_t vocab_size)
 {
     int64_t n = (int64_t)rg_beams_kept(p, n_ends) + (p->n_beams - group_size(p));

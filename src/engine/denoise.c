@@ -177,7 +177,7 @@ static bool goes_by_threshold(const rg_denoise *d)
     return d->p.threshold > 0 && d->p.remasking != RG_REMASKING_DYNAMIC;
 }
 
-/* Of m masks in this step, where no threshold decides. */
+/* How many of m masks this step fills, where no threshold decides. */
 static int32_t masks_to_fill(const rg_denoise *d, int32_t m)
 {
     int32_t steps = steps_of_block(d), whole = has_own_blocks(d->sees) ? d->sees : d->n_at_start, n;

@@ -49,7 +49,7 @@ typedef struct rg_denoise {
     int32_t *ids;             /* [n], borrowed: the prompt, then masks and committed ids */
     rg_candidate *candidates; /* [n], borrowed */
     int32_t n_evaluations;
-    /* Of a canvas: where noise comes from; evaluations in a row that changed no likeliest id; whether it is done. */
+    /* For a canvas: where noise comes from; evaluations in a row that changed no likeliest id; whether it is done. */
     rg_denoise_noise *noise;
     void *noise_arg;
     int32_t n_same;
@@ -93,12 +93,12 @@ static inline bool rg_denoise_wants(const rg_denoise *d, int32_t position)
 {
     return d->model.canvas.length || d->ids[position] == d->model.mask_id;
 }
-/* Of a canvas: what logits of the next evaluation are divided by. */
+/* For a canvas: the temperature, by which the next evaluation's logits are divided. */
 float rg_denoise_temperature(const rg_denoise *d);
 /* The first mask of an evaluation's block; e->upto: there is none. */
 int32_t rg_denoise_first_mask(const rg_denoise *d, const rg_evaluation *e);
-/* Of ids in order: false once n candidates from the left, the last of them of this confidence, are all that the
- * evaluation commits. */
+/* Where ids are committed in order: false once n candidates from the left, the last one with this confidence, are all
+ * that the evaluation commits. */
 bool rg_denoise_goes_on(const rg_denoise *d, const rg_evaluation *e, int32_t n, float confidence);
 /* After an evaluation whose candidates are there: commit some.  Returns how many ids of the answer are final from its
  * start on, so that they can be given out. */

@@ -1,7 +1,7 @@
 /* durable.c -- see durable.h.
  *
  * One lock guards the buffers' lists, the seeks' phases and the counts; it is held for a few instructions at a time,
- * never while a file is touched.  The thread looks for new seeks first, then reads for the first of those that found
+ * never while a file is touched.  The thread looks for new seeks first, then reads for the first seek that found
  * something, one block at a time, and writes when nobody waits for it. */
 #include "engine/durable.h"
 

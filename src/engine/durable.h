@@ -77,7 +77,7 @@ typedef struct rg_seek {
     uint16_t *has;        /* [max_blocks] bit g: the block of group g needs no file */
 } rg_seek;
 
-/* One that is free, to be filled and started; NULL: RG_SEEKS are under way. */
+/* A free seek, to be filled in and started; NULL: RG_SEEKS are under way. */
 rg_seek *rg_durable_seek(rg_durable *d);
 void rg_durable_start(rg_durable *d, rg_seek *k);
 /* What still arrives for it is of no use: it is over soon. */

@@ -204,7 +204,7 @@ static void give_end(rg_request *r, int i, rg_finish why, rg_token *out)
     out->text = r->mail.text;
 }
 
-/* Of the samples with unread ids, the one that the fewest ids were read from: so answers advance side by side. */
+/* Reads from the sample with unread ids that the fewest ids were read from, so that answers advance side by side. */
 int rg_request_poll(rg_request *r, rg_token *out)
 {
     int best = -1, best_finish = RG_RUNNING;

@@ -34,8 +34,8 @@ typedef struct rg_node_files {
 
 /* ---- which beginnings of a path a sequence can start from ---- */
 
-/* Of the nodes of a path so far, per group: those in a row, up to the last, that have its block; and whether one that
- * stays for good has none.  From zeros. */
+/* A path of nodes so far, for each group: how many nodes in a row, the last one included, have its block; and whether a
+ * node whose block would stay for good has none.  Begins as zeros. */
 typedef struct rg_path_blocks {
     int32_t have[RG_MAX_GROUPS];
     bool lacks[RG_MAX_GROUPS];

@@ -21,9 +21,9 @@ enum {
     MAX_STOP_IDS = 1 << 14,
 };
 
-/* Prefixes of sequences that take another variant of a rope are apart from those of others. */
+/* Keeps prefixes of sequences with different variants of a rope apart. */
 static const uint64_t ROPE_SALT = 0x9fb21c651e98df25;
-/* And those of sequences with another adapter. */
+/* The same for sequences with different adapters. */
 static const uint64_t ADAPTER_SALT = 0xd6e8feb86659fd93;
 
 static const rg_spelling silence; /* no id shows anything */

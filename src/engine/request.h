@@ -34,7 +34,7 @@ typedef struct rg_request_model {
     const rg_embedding *embedding; /* what RG_POOLING_MODEL means; NULL: that is refused */
     const rg_dense *dense;         /* and the weights of its steps */
     int32_t n_labels;  /* scores that the model's head makes of a prompt; 0: it has none */
-    rg_pooling score_pooling; /*   and of which rows (rg_config) */
+    rg_pooling score_pooling; /*   and the rows that it reads (rg_config) */
     int32_t max_rows, max_logits; /* of a step, where a prompt or an answer is computed whole: its rows are never cut */
     int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
     int32_t given_dim; /* numbers of a given row; 0: prompts are ids alone */

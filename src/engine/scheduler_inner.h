@@ -51,7 +51,7 @@ struct rg_scheduler {
     rg_request *held_up;              /* in this step, the first that found no room; NULL: all did */
     bool forming;                     /* static batching: requests may still join the running ones */
     rg_seq **seqs;                    /* all of them */
-    rg_seq **idle;                    /* stack of those that no sample has */
+    rg_seq **idle;                    /* stack of sequences that no sample has */
     int32_t n_seqs, n_idle;
     int32_t n_held;                   /* requests that have left until their readers return them */
     uint64_t n_swapped, n_recomputed; /* states of sequences that were given up and copied out, or dropped */
@@ -110,7 +110,7 @@ void rg_scheduler_unplan(rg_scheduler *s, const rg_request *r, int i);
 /* True if there are sequences for the request to begin, or to go on with a sample: idle ones, which no tenant with less
  * will need, or those of a tenant with more. */
 bool rg_scheduler_may_have_seqs(const rg_scheduler *s, const rg_request *r);
-/* One of them becomes idle; False: there is none. */
+/* Make a sequence idle, for r.  False: there is none to take. */
 bool rg_scheduler_claim_seq(rg_scheduler *s, const rg_request *r);
 /* Tenants with more than r's give up memory, so that sample i of r may begin.  False: there is none. */
 bool rg_scheduler_claim_state(rg_scheduler *s, rg_request *r, int i);

@@ -35,8 +35,8 @@ static int32_t rows_given(const rg_planning *p, int32_t wanted)
     return left;
 }
 
-/* Of n rows from a position, as many as there is memory for the logits of: beside the row to draw from, three quarters
- * of what is left, so that one prompt does not keep all others out of a step. */
+/* How many of n rows from a position the step can compute, where their logits are wanted: the row to draw from, and
+ * three quarters of the logits that are left, so that one prompt does not keep all others out of a step. */
 static int32_t rows_to_read(const rg_planning *p, const rg_request *r, int32_t at, int32_t n)
 {
     rg_rows rows = rg_work_read(r, at, n);
@@ -422,7 +422,7 @@ static bool is_shorter(const rg_request *a, const rg_request *b)
     return rows_to_go(a) != rows_to_go(b) ? rows_to_go(a) < rows_to_go(b) : a->id < b->id;
 }
 
-/* Of the prompts in hand that went ahead, the shortest that is longer than `after` (NULL: than none). */
+/* Among the prompts that went ahead, the next longer one than `after`; NULL: the shortest. */
 static rg_request *next_ahead(const rg_scheduler *s, const rg_request *after, bool background)
 {
     rg_request *next = NULL;
@@ -434,8 +434,7 @@ static rg_request *next_ahead(const rg_scheduler *s, const rg_request *after, bo
     return next;
 }
 
-/* Of the prompts in hand that were not yet planned in this step, the first by arrival of the tenant that was given
- * least. */
+/* The next prompt to plan: the first by arrival, of the tenant that was given least, not planned in this step yet. */
 static rg_request *next_prompt(const rg_scheduler *s, const rg_planning *p)
 {
     rg_request *next = NULL;

@@ -340,8 +340,7 @@ static bool take_from_new(rg_scheduler *s, const rg_request *r, int i)
     return false;
 }
 
-/* Of the samples that rank behind sample i of r, of any tenant or of its own, the last that is not planned gives way.
- * */
+/* The last sample that ranks behind sample i of r and is not planned gives way; any: of any tenant, else of its own. */
 static bool take_from_behind(rg_scheduler *s, const rg_request *r, int i, bool any)
 {
     const int32_t own = rank_of(s, r, i);
@@ -358,13 +357,13 @@ static bool take_from_behind(rg_scheduler *s, const rg_request *r, int i, bool a
     return any && own < s->n_ranked && take_from_new(s, r, i);
 }
 
-/* Of its own tenant's; while nothing is planned, of anybody's, so that there is a step. */
+/* Take from its own tenant's last sample; while nothing is planned, from anybody's, so that there is a step. */
 static bool take_from_last(rg_scheduler *s, const rg_request *r, int i)
 {
     return take_from_behind(s, r, i, false) || (!s->planning->n && take_from_behind(s, r, i, true));
 }
 
-/* The same of the background, which is ranked by arrival. */
+/* The same for the background, whose requests rank by arrival. */
 static bool take_from_tail(rg_scheduler *s, rg_request *r, int i)
 {
     if (s->running.tail != r)

@@ -41,7 +41,7 @@ void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
         r->work->lose(r, i);
 }
 
-/* Of samples that hold state together. */
+/* Drop the state of all samples, of a request whose samples hold state together. */
 static void drop_all(rg_scheduler *s, rg_request *r)
 {
     for (int i = 0; i < r->n_branches; i++)

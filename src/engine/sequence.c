@@ -4,7 +4,7 @@
  * those that no row from committed on sees are -1.  A full committed block is never written again.  A block that is
  * not full is in the index only if no sequence holds it.  So only the block of `length` can need a copy, and only
  * after a fork.  A recurrent slot holds the state at committed - n_replay, and a log of the last step's draft
- * rows, of which the first n_replay were accepted; it is copied whole, so the log goes along.  Before a step writes a
+ * rows; the first n_replay of them were accepted.  It is copied whole, so the log goes along.  Before a step writes a
  * slot it belongs to one sequence alone and not to the index.  A scratch sequence stays at committed = length = 0, so
  * it keeps all its blocks, those of windows too, and their contents are not valid after a step. */
 #include "engine/states.h"

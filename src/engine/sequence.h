@@ -1,7 +1,7 @@
 /* sequence.h -- the one versioned state of a sequence, and its verbs.
  *
- * A sequence's state is a table of blocks per group, valid for positions [0, length), of which [0, committed) are final
- * and the rest are drafts.  The verbs hide the layouts: K/V is cut by lowering the length, a window releases what no
+ * A sequence's state is a table of blocks per group, valid for positions [0, length): [0, committed) are final, and
+ * the rest are drafts.  The verbs hide the layouts: K/V is cut by lowering the length, a window releases what no
  * later row can see, a recurrent state stands at `committed` and replays the drafts that are accepted.  fork shares
  * everything and copies on the first write.  All or nothing: a verb that gets no memory changes nothing and returns
  * false, and the scheduler preempts a request.  Not thread-safe: the engine thread calls them, between steps. */
@@ -24,8 +24,8 @@ typedef struct rg_seq {
     int32_t n_replay;           /* accepted drafts that a recurrent state has yet to fold in */
     uint64_t salt;
     rg_block_name scope;        /* the salt, as files of prefixes have it */
-    int32_t rope;               /* the variant of ropes that its K was rotated by, of which salt must tell too */
-    int32_t adapter;            /* the number of the one that its rows use, of which salt must tell too; -1: none */
+    int32_t rope;               /* the variant of ropes that rotated its K; salt must differ between variants */
+    int32_t adapter;            /* the number of the adapter of its rows; salt must differ between adapters; -1: none */
     int32_t *table[RG_MAX_GROUPS]; /* [max_blocks], or [1] of state per sequence; -1: released or not there */
     int32_t n_blocks;           /* blocks of positions in use */
     int32_t max_blocks;
@@ -47,7 +47,7 @@ void rg_seq_free(rg_states *s, rg_seq *q); /* releases; NULL is fine */
 /* As rg_contents_number.  Where no prefix is ever looked for, nothing is numbered. */
 uint64_t rg_states_number(rg_states *s, const rg_given_rows *given, int32_t n, int32_t *prompt);
 
-/* Start from the longest cached prefix of tokens[0, n) under salt; a block of which only the beginning is used is
+/* Start from the longest cached prefix of tokens[0, n) under salt.  A block whose beginning alone is used is
  * copied.  Returns the number of positions found (committed = length = that); *uncached (may be NULL) says why not
  * more. */
 int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, rg_uncached *uncached);

@@ -1,7 +1,7 @@
 /* speculation.h -- drafts in the step loop: which answers are drafted for, how deep, and what is kept of it.
  *
- * Between planning a step and laying out its rows, drafters are asked about the answers of which the step computes one
- * row: the ones that draft_choice.h finds best, or all in turn.  Their trees are cut to what could be accepted at all
+ * Between planning a step and laying out its rows, drafters are asked about the answers that have one row in the
+ * step: the ones that draft_choice.h finds best, or all in turn.  Their trees are cut to what could be accepted at all
  * (grammar, end tokens, the length of the answer), to the rows that the step has left, and to the room that the
  * sequence finds without taking any from others.  A drafter that fails is dropped.  The engine thread's alone. */
 #ifndef RG_ENGINE_SPECULATION_H
@@ -17,8 +17,8 @@
 typedef struct rg_draft_counts {
     uint64_t n_drafts, n_nodes, n_accepted; /* trees, their ids (no probes), those accepted */
     uint64_t at[RG_MAX_DRAFT];              /* accepted ones by their place on the path */
-    /* Of steps without prompts, since enough steps without drafts were timed: seconds, and what the same ids would have
-     * taken at the pace of those without drafts. */
+    /* Seconds that steps without prompts took, counted once enough steps without drafts were timed; and the seconds
+     * that the same ids would have taken at the pace of the steps without drafts. */
     double took_s, plain_s;
     bool paused;            /* the latest step was not drafted for, since drafts would lose */
 } rg_draft_counts;

@@ -39,7 +39,7 @@ static bool states_build(rg_states *s, bool use_prefixes, rg_error *err)
     s->count = rg_array(n_counts, sizeof *s->count);
     if (!s->count)
         return rg_fail_memory(err, n_counts * sizeof *s->count);
-    /* Of blocks across the edges of ours, what is kept depends on ids of later ones. */
+    /* Where the model's blocks lie across the edges of ours, K/V in one of ours depends on ids in the next one. */
     if (!use_prefixes || (s->spec.sees > 1 && RG_BLOCK % s->spec.sees))
         return true;
     n_total = (n_total < INT32_MAX / 4 ? n_total : INT32_MAX / 4) + SPARE_NODES;

@@ -75,7 +75,7 @@ void rg_step_batch_want_prompt(rg_step_batch *l, int32_t first, int32_t n);
 void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft);
 /* What is drawn from the logits after a node of the span that was added last; without this, any id may be. */
 void rg_step_batch_pick(rg_step_batch *l, int32_t node, rg_pick pick);
-/* Of the last row alone. */
+/* The same for the last row alone. */
 void rg_step_batch_want_last(rg_step_batch *l);
 void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run);
 /* Label scores by the model's head, of the mean of a run of rows. */

@@ -9,7 +9,7 @@
 
 enum { RG_THOUGHT_MARK = 64 }; /* ids of a mark, at most */
 
-/* Of an answer so far. */
+/* The reasoning of an answer so far. */
 typedef struct rg_thought {
     int32_t from;  /* ids of the answer before the reasoning; -1: it has not begun */
     bool is_over;

@@ -37,8 +37,8 @@ static inline uint16_t rg_dfa_next(const rg_dfa *d, uint16_t state, uint8_t byte
 }
 
 /* All give false and a failure of f, or *out, which is the caller's. */
-/* Of the root.  anchored: before a text any number of RG_DFA_BEGINS may have been, and after it RG_DFA_ENDED; they are
- * no part of it. */
+/* Make the automaton of the root.  anchored: any number of RG_DFA_BEGINS may stand before a text, and RG_DFA_ENDED
+ * after it; they are no part of it. */
 bool rg_dfa_of(rg_form *f, const rg_form *refined, bool anchored, rg_dfa *out);
 /* What is in both, or in a and not in b.  a and b stay. */
 bool rg_dfa_both(rg_form *f, const rg_dfa *a, const rg_dfa *b, bool not_b, rg_dfa *out);
@@ -62,7 +62,7 @@ typedef struct rg_dfa_word {
 uint32_t rg_dfa_word_node(rg_form *f, rg_dfa *d, uint32_t min, uint32_t max);
 void rg_dfa_word_fini(rg_dfa_word *w);
 
-/* Of a frame's data, 0 at first: after one byte more; UINT64_MAX: it cannot come.  And whether the word may end. */
+/* step: a frame's data (0 at first) after one byte more; UINT64_MAX: it cannot come.  done: the word may end here. */
 uint64_t rg_dfa_word_step(const rg_dfa_word *w, uint64_t data, uint8_t byte);
 bool rg_dfa_word_done(const rg_dfa_word *w, uint64_t data);
 

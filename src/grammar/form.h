@@ -133,7 +133,7 @@ static inline uint32_t rg_form_opt(rg_form *f, uint32_t id)
     return RG_ALT(f, RG_EMPTY, id);
 }
 
-/* One of n texts, which need not be sorted or different; sorts them. */
+/* A rule for one of n texts.  They need not be sorted or different; the function sorts them. */
 typedef struct rg_literal {
     const char *text;
     size_t n;

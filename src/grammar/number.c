@@ -24,7 +24,7 @@ static uint32_t digits(rg_form *f, uint32_t min, uint32_t max)
 
 /* ---- whole numbers: texts of digits without leading zeros -------------------------------------------------------- */
 
-/* Numbers of n digits from low to high, either of which may be NULL. */
+/* Numbers of n digits from low to high.  Either bound may be NULL. */
 static uint32_t same_length(rg_form *f, const char *low, const char *high, uint32_t n)
 {
     int a, b;
@@ -112,7 +112,7 @@ static bool is_zero(const decimal *d)
     return !strcmp(d->whole, "0") && !d->fraction[0];
 }
 
-/* Whole magnitudes between two bounds, of which the higher may not be. */
+/* Whole magnitudes between two bounds.  There may be no higher bound. */
 static uint32_t magnitudes(rg_form *f, decimal low, decimal high)
 {
     if (low.is && (low.exclusive || low.fraction[0]))
@@ -192,7 +192,7 @@ static uint32_t between(rg_form *f, const decimal *low, const decimal *high, siz
                   RG_SEQ(f, digit(f, b, b), below(f, high->fraction + at + 1, high->exclusive, left - 1)));
 }
 
-/* A point and these digits, of which there must be one; or, if they may be none, nothing. */
+/* A point and one or more of these digits; or nothing, if that is allowed. */
 static uint32_t point(rg_form *f, uint32_t after, bool may_be_none)
 {
     uint32_t made = RG_SEQ(f, rg_form_str(f, "."), after);

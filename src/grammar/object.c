@@ -418,7 +418,7 @@ static uint32_t missing(const rg_object *o, uint64_t data)
     return n;
 }
 
-/* Of an ordered object: the last declared key that may come next. */
+/* The last declared key that may come next, in an ordered object. */
 static uint32_t last_of(const rg_object *o, uint64_t data)
 {
     uint32_t i = next_of(data);

@@ -372,8 +372,8 @@ static bool holds_anyway(rg_schemas *s, const rg_terms *t, const json_t *list)
     return false;
 }
 
-/* Of the terms' branches those that leave the fewest ways, so that what follows from the others is known soon; an anyOf
- * that holds anyway counts as dealt with.  False: there are none. */
+/* Find the term whose branches leave the fewest ways, so that what follows from the others is known soon.  An anyOf
+ * that holds anyway counts as dealt with.  False: no term has branches. */
 static bool find_fork(rg_schemas *s, rg_terms *t, fork *best)
 {
     static const struct {
@@ -402,7 +402,7 @@ static bool find_fork(rg_schemas *s, rg_terms *t, fork *best)
     return best->list && !s->f->failed;
 }
 
-/* Of oneOf: that no other branch holds beside this one. */
+/* Add, for oneOf, that no other branch holds beside this one. */
 static void exclude_others(rg_schemas *s, const rg_terms *t, const fork *k, size_t branch, rg_terms *sub)
 {
     json_t *own = json_array_get(k->list, branch), *other, *not ;

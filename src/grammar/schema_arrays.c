@@ -34,7 +34,7 @@ static uint32_t item_node(rg_schemas *s, const rg_terms *t, size_t k)
     return rg_schema_node(s, &sub);
 }
 
-/* Items that must differ; of those that cannot be told apart as they are written there is one at most. */
+/* An array whose items must differ.  Where items could not be told apart as they are written, there is at most one. */
 static uint32_t unique_array(rg_schemas *s, const rg_terms *t, const rg_array_spec *spec, size_t n_prefix)
 {
     rg_terms items = item_terms(s, t, n_prefix);

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "grammar/schema.h"
 
-enum { MOST_PAIRS = 8 /* of a oneOf under not, schemas of which any two may hold */ };
+enum { MOST_PAIRS = 8 /* of a oneOf under not: any two of its schemas may hold */ };
 
 typedef struct alternatives {
     rg_schemas *s;

@@ -7,7 +7,7 @@
 
 #define EACH RG_EACH
 
-enum { MOST_PATTERNS = 6 /* of names: each set of those that match is looked at by itself */ };
+enum { MOST_PATTERNS = 6 /* of names: each set of patterns that match is looked at by itself */ };
 
 typedef struct names {
     rg_schemas *s;

@@ -229,7 +229,7 @@ static uint32_t exactly(rg_schemas *s, json_t *v)
     return made;
 }
 
-/* Those of the values that satisfy all terms; from: the schema that lists them. */
+/* The listed values that satisfy all terms; from: the schema that lists them. */
 static uint32_t listed(rg_schemas *s, const rg_terms *t, const json_t *list, const json_t *from)
 {
     rg_list l = { 0 };

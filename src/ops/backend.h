@@ -42,15 +42,15 @@ typedef struct rg_outputs {
 /* Receives the results of a step, in memory of the host.  Called on any of the host's threads, several at once for
  * different i; `thread` is the number of the calling one, below the n_threads of what computes. */
 typedef struct rg_sink {
-    /* Of the i-th wanted row: logits [vocab_size], which the callee may overwrite; they stay until the step ends. */
+    /* Gets the logits [vocab_size] of the i-th wanted row.  It may overwrite them; they stay until the step ends. */
     void (*logits)(void *arg, int thread, int i, float *logits);
-    /* Of the i-th wanted run: the hidden states of its rows, [dim] each, the next one `stride` floats further.  May be
+    /* Gets the hidden states of the i-th wanted run's rows, [dim] each, the next one `stride` floats further.  May be
      * NULL if no batch asks for any. */
     void (*hidden)(void *arg, int thread, int i, const float *rows, size_t stride);
-    /* Of the i-th wanted row, if the batch has temperatures: what the model reads of it as a feature in a later step.
-     * May be NULL likewise. */
+    /* Gets, if the batch has temperatures, what the model will read of the i-th wanted row as a feature in a later
+     * step.  May be NULL likewise. */
     void (*soft)(void *arg, int thread, int i, const float *soft);
-    /* Of the i-th wanted run: its scores [n_labels].  May be NULL likewise. */
+    /* Gets the scores [n_labels] of the i-th wanted run.  May be NULL likewise. */
     void (*scores)(void *arg, int thread, int i, const float *scores);
     void *arg;
 } rg_sink;
@@ -79,8 +79,8 @@ typedef struct rg_reader_sizes {
     int n_nodes;
     const struct rg_weight *weights; /* [n_weights], which are moved to the first node */
     int n_weights;
-    const struct rg_weight *head; /* of which a coarse copy may be kept, so that logits which no pick of a batch needs
-                                   * need not be computed; NULL: none is wanted.  Borrowed */
+    const struct rg_weight *head; /* the head: a coarse copy of it may be kept, so that logits which no pick of a
+                                   * batch needs are not computed; NULL: no copy is wanted.  Borrowed */
 } rg_reader_sizes;
 
 typedef struct rg_lane_options {
@@ -173,7 +173,7 @@ struct rg_backend {
     bool (*image_load)(rg_placed *w, int64_t mat, rg_image_fill *fill, void *arg, rg_error *err);
     const rg_paging *paging; /* matrices that stay in a file; NULL: they cannot */
 
-    /* Of the host's memory, by the calling thread. */
+    /* Arithmetic on the host's memory, by the calling thread. */
     void (*host_multiply)(const rg_backend *b, const rg_host_product *p);
     void (*host_round)(const rg_backend *b, uint16_t *to, const float *x, size_t n); /* f32 to bf16, to nearest even */
     void (*host_activate)(const rg_backend *b, rg_activation act, float *y, const float *x, size_t n); /* y = act(x) */

@@ -72,7 +72,7 @@ size_t rg_kv_bytes(const rg_kv *kv)
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
-/* Of a part laid out as K and V are, in units: where the first of a position's k and v units are. */
+/* Find where the first of a position's k and v units are, in a part that is laid out as K and V are. */
 static void find(const rg_kv *kv, int head, int position, size_t k, size_t v, size_t at[2])
 {
     size_t h = (size_t)head, i = (size_t)position, n = (size_t)kv->n_heads;
@@ -81,7 +81,7 @@ static void find(const rg_kv *kv, int head, int position, size_t k, size_t v, si
     at[1] = kv->latent ? at[0] + k : (n * k + h * v) * RG_BLOCK + i * v;
 }
 
-/* Of a closed part. */
+/* The place of a position in a closed part. */
 static rg_kv_place closed_at(const rg_kv *kv, uint8_t *part, int head, int position)
 {
     size_t h = (size_t)head, i = (size_t)position, n = (size_t)kv->n_heads;

@@ -653,7 +653,7 @@ void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *
                      .routing = routing });
 }
 
-/* One of the experts' matrices and its bias. */
+/* Check one of the experts' matrices, and its bias. */
 static void check_experts(const rg_weight *w, const rg_weight *b, int n, int rows, int cols)
 {
     RG_ASSERT(w->n_mats == n && !w->deltas);

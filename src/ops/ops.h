@@ -213,7 +213,7 @@ typedef struct rg_op {
     rg_act *out[3];        /* written */
     const rg_act *in[7];   /* read */
     bool accumulate;       /* out is read too: out += */
-    bool is_head;          /* of a product: its outputs are logits, of which the batch's picks may need few */
+    bool is_head;          /* of a product: its outputs are logits; the batch's picks may need few of them */
     const rg_weight *w[3]; /* matrices, or the vectors that ops.def names */
     const rg_weight *b[3]; /* biases, one per matrix */
     const rg_kv *kv;

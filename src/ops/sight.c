@@ -17,7 +17,7 @@ static int64_t max_of(int64_t a, int64_t b)
 
 /* ---- what a row sees --------------------------------------------------------------------------------------------- */
 
-/* Of the block that begins at `base`, the bits of keys lo <= j < hi. */
+/* The bits of keys lo <= j < hi in the block that begins at `base`. */
 static uint64_t between(int64_t base, int64_t lo, int64_t hi)
 {
     lo = max_of(lo - base, 0);
@@ -228,8 +228,8 @@ static void keep_window(rg_kept *k, int64_t window)
         k->window = (int32_t)max_of(k->window, window);
 }
 
-/* Of two sizes of chunks that do not divide each other neither begins before the other everywhere; the larger one as a
- * window does. */
+/* Where two sizes of chunks do not divide each other, neither begins before the other everywhere; a window of the
+ * larger size does. */
 static void keep_chunk(rg_kept *k, int32_t size)
 {
     if (!k->chunk || size % k->chunk == 0) {

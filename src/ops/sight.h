@@ -64,8 +64,8 @@ static inline int32_t rg_sight_end(const rg_sight *s, int32_t i, int32_t kv_end)
 {
     return s->around && s->window && kv_end - i > s->window ? i + s->window : kv_end;
 }
-/* Of a causal row at i: keys that a head sees, and blocks of 64 that hold them, both at most (what several terms admit
- * may be counted for each).  Exact where there are no patterns. */
+/* What a causal row at position i sees at most: keys that a head sees, and blocks of 64 that hold them (a key that
+ * several terms admit may be counted for each).  Exact where there are no patterns. */
 typedef struct rg_seen {
     double keys, blocks;
 } rg_seen;
@@ -92,7 +92,7 @@ typedef struct rg_kept {
     const int32_t *listed;   /* positions; borrowed from the patterns */
 } rg_kept;
 
-/* And what rows with this sight see.  Where two sights do not unite into such a description, all stays. */
+/* Also keep what rows with this sight see.  Where two sights do not unite into such a description, all stays. */
 void rg_kept_add(rg_kept *k, const rg_sight *s);
 bool rg_kept_same(const rg_kept *a, const rg_kept *b);
 /* Blocks of 64 from this one on stay while the next row is at p; it never falls as p rises. */

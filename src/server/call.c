@@ -437,7 +437,7 @@ void rg_reply_rendered(rg_served *s, rg_exchange *x, rg_conversation_reader *rea
 
 /* ---- starting ---------------------------------------------------------------------------------------------------- */
 
-/* Of log-probabilities of the prompts. */
+/* The bytes that log-probabilities of the prompts take in the answer. */
 static int64_t score_bytes(const rg_call *c)
 {
     int64_t n = 0;

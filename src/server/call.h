@@ -121,7 +121,7 @@ struct rg_call {
     int n_earlier;          /* calls of tools in the conversation */
     rg_prompt *prompts;
     int32_t n_prompts, prompts_room;
-    rg_request **requests; /* [n_prompts], of which the first n_submitted are with the engine, or were */
+    rg_request **requests; /* [n_prompts]; the first n_submitted are with the engine, or were */
     int32_t n_submitted;
     rg_sampling sampling; /* of all of them, but for the seed */
     rg_grammar *grammar;  /* NULL: anything */
@@ -162,7 +162,7 @@ bool rg_call_add_ids(rg_call *c, int32_t *ids, size_t n, bool ours, rg_refusal *
 void rg_call_drop_prompt(rg_call *c); /* the last one */
 /* How texts to be embedded or scored, or their ids, are encoded and cut, by the call's fields. */
 bool rg_call_text_options(const rg_call *c, rg_text_options *o, rg_refusal *e);
-/* Of ids that a client gives to be embedded, so many as it wants: it alone may ask for less. */
+/* Cut ids that a client gives to be embedded to as many as it asks for; without that they are not cut. */
 bool rg_call_cut_ids(const rg_call *c, int32_t *ids, size_t *n, rg_refusal *e);
 bool rg_call_add_text(rg_call *c, const char *text, size_t n, rg_refusal *e);
 /* The prompts of the shape's input field: a text, texts, ids, or lists of ids. */
@@ -205,8 +205,8 @@ const char *rg_call_arguments(const rg_tool_call *t);         /* so far */
 /* The call will not go on: it is whole, or its answer has ended. */
 const rg_tool_kind *rg_call_kind(const rg_call *c, const rg_tool_call *t); /* of the tool that is called */
 bool rg_call_is_over(const rg_choice *ch, const rg_tool_call *t);
-/* Of answers that are written part by part: this one is given out (not more calls than are wanted), and nothing more
- * comes to it.  An answer without any text or call says nothing. */
+/* For answers that are written part by part.  is_given: the part is given out (no more calls than are wanted); is_over:
+ * nothing more comes to it.  An answer without any text or call has no part. */
 bool rg_part_is_given(const rg_call *c, const rg_choice *ch, const rg_talk_part *p);
 bool rg_part_is_over(const rg_choice *ch, const rg_talk_part *p);
 bool rg_says_nothing(const rg_answer *a);
@@ -215,7 +215,7 @@ void rg_write_usage(rg_buf *b, const rg_call *c);
 const rg_logprob *rg_choice_logprob(const rg_choice *ch, size_t i); /* i < ch->logprobs.n / sizeof */
 size_t rg_choice_n_logprobs(const rg_choice *ch);
 const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l);
-/* One of them as an object: the token, its bytes, and the best beside it. */
+/* Write the i-th log-probability as an object: the token, its bytes, and the likeliest tokens beside it. */
 void rg_write_logprob(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t i);
 /* "token_ids" of an answer: those that were not sent yet; "prompt_token_ids" of a prompt.  Nothing unless the client
  * asked for them. */
@@ -240,8 +240,8 @@ void rg_chunks_stop(rg_call *c, rg_buf *out);
 void rg_chunks_fail(rg_call *c, const rg_refusal *e, rg_buf *out);
 void rg_choices_whole(rg_call *c, rg_buf *out);
 
-/* Of embeddings: the shape's read, of texts or ids to be embedded, and its ended, which writes the vector as JSON into
- * the choice's text. */
+/* For shapes of embeddings.  read: the texts or ids to be embedded; ended: writes the vector as JSON into the choice's
+ * text. */
 bool rg_embeddings_read(rg_call *c, rg_refusal *e);
 void rg_embeddings_ended(rg_call *c, rg_choice *ch);
 

@@ -29,7 +29,7 @@ bool rg_db_query(rg_db *d, int q, rg_error *err, const char *kinds, ...) RG_MUST
 int rg_db_step(rg_db *d, int q, rg_error *err) RG_MUST_CHECK;
 void rg_db_reset(rg_db *d, int q);
 void rg_db_rest(rg_db *d); /* all of them */
-/* Of the row: valid until the next step or reset. */
+/* Values of the present row.  They are valid until the next step or reset. */
 int64_t rg_db_int(rg_db *d, int q, int column);
 const char *rg_db_bytes(rg_db *d, int q, int column, size_t *n); /* ends with a NUL if it is text; null: NULL */
 

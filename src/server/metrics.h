@@ -60,7 +60,7 @@ double rg_metric_gauge(rg_metrics *m, rg_gauge_id id);
 double rg_metric_counter(rg_metrics *m, rg_counter_id id);
 double rg_metric_quantile(rg_metrics *m, rg_histogram_id id, double q); /* a bucket's upper bound; 0: nothing yet */
 
-/* Of n models; HTTP is counted by the first. */
+/* Print the metrics of n models.  HTTP is counted by the first. */
 void rg_metrics_print(rg_metrics *const m[], int n, rg_buf *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* origins.h -- under which host names the server may be asked, and by web pages of which origins.
+/* origins.h -- the host names under which the server may be asked, and the origins of web pages that may ask.
  *
  * A server that only this machine reaches answers only to names of this machine: otherwise any web page could reach
  * it under a name of its own (DNS rebinding).  A request that a browser sends for a page of another origin is refused

@@ -1,9 +1,9 @@
 /* chat.c -- see chat.h: chooses among a checkpoint's templates, finds its variables, and checks conversations before
  * they are rendered.
  *
- * Of named templates (templates.h) "tool_use" is for conversations with tools, "default" for the others.  The plain
- * default, for a checkpoint without any, writes "role: content" and a line break for each message, the text parts of a
- * list one after the other, and "assistant:" where an answer is wanted. */
+ * Where templates have names (templates.h), "tool_use" is for conversations with tools, "default" for others.  The
+ * plain default, for a checkpoint without any, writes "role: content" and a line break for each message, the text
+ * parts of a list one after the other, and "assistant:" where an answer is wanted. */
 #include "text/chat.h"
 
 #include <stdio.h>

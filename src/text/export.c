@@ -135,7 +135,7 @@ static bool put_token(export *x, int64_t id, const char *s, size_t n, int type)
     return true;
 }
 
-/* Of Unigram: a list of pieces with their scores. */
+/* Read Unigram's list of pieces with their scores. */
 static void read_scored(export *x, const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {

@@ -36,7 +36,7 @@ static bool read_vocab(rg_tokenizer *t, json_t *vocab, rg_error *err)
     return true;
 }
 
-/* [["piece", score], ...], of which *scores becomes a list. */
+/* Read [["piece", score], ...]; *scores becomes the list of scores. */
 static bool read_scored(rg_tokenizer *t, const json_t *vocab, double **scores, double *lowest, rg_error *err)
 {
     size_t n = json_array_size(vocab);

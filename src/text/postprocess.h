@@ -1,7 +1,7 @@
 /* postprocess.h -- the ids that a tokenizer puts around a text, and around a pair of texts.
  *
- * Post-processors come one after another, and each sees what the one before it made: a list of parts, one of which is
- * the text, or two of which are the texts of a pair.  Every item has a token type, 0 or 1. */
+ * Post-processors come one after another, and each sees what the one before it made: a list of parts.  One part is
+ * the text, or two are the texts of a pair.  Every item has a token type, 0 or 1. */
 #ifndef RG_TEXT_POSTPROCESS_H
 #define RG_TEXT_POSTPROCESS_H
 

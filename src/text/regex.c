@@ -455,7 +455,7 @@ static bool match_ahead(const rg_regex *r, rg_matcher *m, const char *p, size_t 
     return ends[1] != n;
 }
 
-/* The matches of one round, from the walk's place to a period on, none of which is empty.  A match that is found in
+/* Find the matches of one round, from the walk's place to a period on; no match is empty.  A match that is found in
  * the next few bytes without a look at what comes after them is found wherever they stand. */
 static bool match_round(const rg_regex *r, rg_matcher *m, const char *text, rg_walk *walk)
 {

@@ -19,7 +19,7 @@ typedef struct rg_trie {
     uint32_t first[256]; /* of the root's children by label; 0: none */
 } rg_trie;
 
-/* Of the pieces of v that keep says (NULL: all); of equal ones the last counts. */
+/* Make a trie of the pieces of v that keep admits (NULL: all).  Among equal pieces the last counts. */
 bool rg_trie_init(rg_trie *t, const rg_vocab *v, bool (*keep)(const rg_vocab *v, int32_t id), rg_error *err);
 void rg_trie_fini(rg_trie *t);
 

@@ -1,7 +1,7 @@
 /* wordcache.h -- the ids of words that were seen already, for the length of one call.
  *
- * Sets of four words, of which the oldest is replaced: a lookup compares at most four words, whatever the text.  Knows
- * bytes and ids, nothing of models. */
+ * It has sets of four words, and replaces a set's oldest word: a lookup compares four words at most, in any text.
+ * Knows bytes and ids, nothing of models. */
 #ifndef RG_TEXT_WORDCACHE_H
 #define RG_TEXT_WORDCACHE_H
 

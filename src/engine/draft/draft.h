@@ -41,7 +41,7 @@ int32_t rg_draft_find(const rg_draft_tree *d, int32_t parent, int32_t id); /* -1
 int32_t rg_draft_guesses(const rg_draft_tree *d); /* nodes that are no probes */
 /* Nodes from the root to this one, itself last, into path [RG_MAX_DRAFT]; their number.  node -1: 0. */
 int32_t rg_draft_path(const rg_draft_tree *d, int32_t node, int32_t *path);
-/* Keep the nodes of which `keep` is true and whose parents are kept, in their order. */
+/* Keep the nodes with `keep` true whose parents are kept too, in their order. */
 void rg_draft_prune(rg_draft_tree *d, const bool *keep);
 /* True if each node's parent is the one before it. */
 bool rg_draft_is_chain(const rg_draft_tree *d);

@@ -23,8 +23,8 @@ typedef struct rg_dynamic_tree {
     int32_t first_new;             /* nodes of the level that is being made */
 } rg_dynamic_tree;
 
-/* A tree of what may follow the answer's last id: `best`, best first, of which at most `width` count, all of them open.
- */
+/* Begin a tree with guesses of the id after the answer's last one: the first `width` of `best`, which is sorted, best
+ * first.  All of them are open. */
 void rg_dynamic_tree_begin(rg_dynamic_tree *t, int32_t width, const rg_guess *best, int32_t n);
 /* What may follow the i-th open node. */
 void rg_dynamic_tree_follow(rg_dynamic_tree *t, int32_t i, const rg_guess *best, int32_t n);

@@ -53,11 +53,11 @@ typedef struct eagle {
     lane *lanes;                   /* [n_lanes] */
     float *features;               /* [max_rows][cols] */
     float *wide;                   /* [n_threads][vocab_size] logits, where the network has ids of its own; NULL */
-    /* Of rows that were seen: */
+    /* While rows that the target computed are read: */
     const rg_draft_seen *seen;     /* [n_seen] that may have rows to compute */
     int32_t n_seen;
     const rg_draft_seen **at;      /* [n_lanes] whose span is which */
-    /* Of drafts: */
+    /* While drafts are made: */
     const rg_draft_ask *asks;      /* [n_asks] answers; the drafts of the first n_begun were begun */
     int32_t n_asks, n_begun;
     int32_t n_making, max_making;
@@ -211,7 +211,7 @@ static void take_seen(eagle *e)
 
 /* ---- drafts ------------------------------------------------------------------------------------------------------ */
 
-/* Of a wanted row of this level: whose it is, and which of its open nodes. */
+/* The draft that a wanted row of this level belongs to; *open: the number of its open node. */
 static making *making_of(eagle *e, int32_t row, int32_t *open)
 {
     int32_t k = 0;

@@ -136,7 +136,7 @@ static void keep_written(const lookahead *l, window *w, const rg_draft_ask *a)
     w->n_ids = a->n_ids;
 }
 
-/* Those of the window's columns, whose last ids are newest. */
+/* Keep the n-grams that the window's columns make, each with its last id from `newest`. */
 static void keep_columns(const lookahead *l, window *w, const int32_t *newest)
 {
     for (int32_t c = 0; c < l->size.window; c++) {

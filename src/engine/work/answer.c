@@ -210,7 +210,7 @@ void rg_answer_take_hidden(rg_work_step *s, int i, const float *rows, size_t str
 
 /* ---- ids that stand ---------------------------------------------------------------------------------------------- */
 
-/* Of the i-th span's draft the path of n nodes was right: keep their state. */
+/* A path of n nodes of the i-th span's draft was right: keep the state of its rows. */
 static void keep_path(rg_work_step *s, int i, const int32_t *path, int32_t n)
 {
     const rg_planned *p = &s->plan[i];

@@ -19,7 +19,7 @@ rg_work_shape rg_answer_shape(const rg_params *p, const rg_request_model *m);
 /* The array of a part, which is filled in once it is placed. */
 void rg_answer_carve(rg_carver *c, rg_answer_part *a, const rg_params *p);
 
-/* Of the i-th span, laid out last: the logits that ids are drawn from, and what drafters read. */
+/* Ask for what the i-th span, which was laid out last, needs: logits to draw ids from, and what drafters read. */
 void rg_answer_want(rg_work_step *s, int i);
 void rg_answer_take_logits(rg_work_step *s, int thread, int i, float *logits);
 void rg_answer_take_hidden(rg_work_step *s, int i, const float *rows, size_t stride);

@@ -194,7 +194,7 @@ static void fork_beams(rg_states *states, rg_request *r)
             RG_ASSERT(rg_seq_fork(states, from, r->samples[i].seq));
 }
 
-/* Of all beams. */
+/* The room that sample i needs, and the forks of all beams. */
 static rg_work_room room(const rg_request *r, int i)
 {
     rg_work_room room = rg_rowwise_room(r, i);

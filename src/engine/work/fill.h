@@ -12,7 +12,7 @@
 #include "engine/denoise.h"
 #include "engine/sequence.h"
 
-/* Of one mask in one step of a guided answer: its logits with and without the prompt, and how many of them came. */
+/* One mask in one step of a guided answer: its logits with and without the prompt, and how many of the two came. */
 typedef struct rg_guided {
     float *logits[2];
     atomic_int n;
@@ -32,7 +32,7 @@ typedef struct rg_fill {
     float *soft; /* of a canvas: [its positions][dim] what the model reads of its evaluation before; NULL: none */
     int32_t dim;
     uint64_t seed; /* of noise, */
-    int32_t sample, vocab_size; /* and of which sample and ids */
+    int32_t sample, vocab_size; /* whose answer it is, and how many ids there are */
     atomic_int n_traced;
 } rg_fill;
 

@@ -6,7 +6,7 @@
 
 /* Reader side, as rg_request_prompt_logprob. */
 bool rg_prompt_logprobs_get(const rg_request *r, int32_t position, rg_prompt_logprob *out);
-/* Likewise as rg_request_prompt_logits. */
+/* Does what rg_request_prompt_logits says. */
 const float *rg_prompt_logits_get(const rg_request *r, int32_t position, int32_t *n);
 
 #endif

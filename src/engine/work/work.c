@@ -85,7 +85,7 @@ rg_work_rows rg_rowwise_rows(const rg_request *r, int i)
     return (rg_work_rows){ .first = at, .end = end, .block = 1 };
 }
 
-/* Of samples that will fork, few. */
+/* A sample that will fork from another, and has no state yet, has one row left. */
 int32_t rg_rowwise_n_left(const rg_request *r, int i)
 {
     const rg_sample *a = &r->samples[i];

@@ -81,11 +81,11 @@ struct rg_work {
     bool (*waits_to_fork)(const rg_request *r, int i);
     rg_work_rows (*rows)(const rg_request *r, int i); /* it has state, and is open */
     int32_t (*n_left)(const rg_request *r, int i);    /* rows that sample i lacks before it gives something */
-    /* Of n rows of a prompt from a position on, those besides the last whose logits are wanted, counted from the first
-     * of them.  NULL: none are. */
+    /* Which of n rows of a prompt, from a position on, need logits, besides the last one; counted from the first of the
+     * n.  NULL: none do. */
     rg_rows (*read)(const rg_request *r, int32_t start, int32_t n);
-    /* Of work whose samples hold state together: the sample that computes what all have in common, from which the
-     * others then fork; and fork those that are to, if it is there.  Both NULL otherwise. */
+    /* For work whose samples hold state together: first names the sample that computes what all have in common; fork
+     * forks the others from it, once its state is there.  Both NULL otherwise. */
     int (*first)(const rg_request *r);
     void (*fork)(rg_states *states, rg_request *r);
 

@@ -90,7 +90,7 @@ typedef struct rg_back {
 
 typedef void rg_back_fn(const rg_back *b);
 
-/* What of an operation's values its backward reads. */
+/* Which values of an operation its backward reads. */
 enum {
     RG_BACK_OUT = 1 << 8,       /* out[0], as written */
     RG_BACK_BEFORE = 1 << 9,    /* out[0], as it stood before */

@@ -80,7 +80,7 @@ double rg_back_slope(rg_activation act, double x)
     }
 }
 
-/* Of those that models have most, by the back end's exponential; the others are rare. */
+/* The activations that most models have use the back end's exponential; the others are rare. */
 void rg_back_slopes(const rg_backend *backend, rg_activation act, float *d, const float *g, const float *x, int n,
                     float *scratch)
 {

@@ -1,7 +1,7 @@
 /* linear.c -- the backward of tables and products.
  *
- * Of y = W x + b: dx += W^T dy, dW += the sum over rows of dy x^T, db += the sum of dy: two products of the forward's
- * size. */
+ * The gradients of y = W x + b are dx += W^T dy, dW += the sum over rows of dy x^T, and db += the sum of dy: two
+ * products of the forward's size. */
 #include <string.h>
 
 #include "ops/back/inside.h"

@@ -1,6 +1,6 @@
 /* recurrence.c -- the backward of linear recurrences with a matrix state per head.
  *
- * Of S = diag(w) S' + a (b . S')^T + k u^T, y = scale q . S + skip v, u = beta v, or with the delta rule
+ * The recurrence is S = diag(w) S' + a (b . S')^T + k u^T, y = scale q . S + skip v, u = beta v, or with the delta rule
  * beta (v - k . diag(w) S'), S' being the state of the row before.  From the back, G the gradient of S:
  *     G += scale q dy^T, dq = scale S dy, dv += skip dy;   dk = G u, du = G^T k;
  *     delta: dbeta = du . (v - k . D), dv += beta du, dk -= beta D du, G -= beta k du^T, D = diag(w) S';

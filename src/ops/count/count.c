@@ -84,8 +84,8 @@ static double kv_row_bytes(const rg_kv *kv)
     return (double)rg_kv_bytes(kv) / RG_BLOCK;
 }
 
-/* Of a span: pairs of query and key; keys from the first that any row sees to the last; and the blocks of keys that its
- * rows see, each row's by itself. */
+/* What a span's rows see: pairs of query and key; keys from the first that any row sees to the last; and blocks of
+ * keys, counted for each row by itself. */
 typedef struct seen {
     double pairs, keys, blocks;
 } seen;

@@ -32,7 +32,7 @@ static int count(const rg_fwd *f, const rg_op *op, bool second)
     return n;
 }
 
-/* The i-th piece of a phase, of which there are more. */
+/* The i-th of the pieces that a phase is cut into. */
 static piece find(const rg_fwd *f, const rg_op *op, bool second, int i)
 {
     rg_adapted rows = { 0 };

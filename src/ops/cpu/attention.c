@@ -661,7 +661,7 @@ static bool take(rg_fwd *f, const plan *p, chunk *out)
     return c >= 0;
 }
 
-/* Of many chunks, a thread takes the next one before it works on one. */
+/* Where there are many chunks, a thread takes its next one before it works on the present one. */
 static void attend_chunks(rg_cpu_reader *r, rg_fwd *f, const plan *p)
 {
     bool many = p->n_tiles * p->n_head_chunks >= MANY_CHUNKS * f->n_threads;

@@ -21,7 +21,7 @@ static bool is_fast(const rg_backend *b, rg_type weights)
     return cpu_of(b)->fast[rg_format_of(weights)->layout] != RG_EXACT;
 }
 
-/* Of an instruction set that has no arithmetic of its own: what the compiler makes of plain C. */
+/* Arithmetic for an instruction set that has none of its own: what the compiler makes of plain C. */
 static double plain_work(double n)
 {
     float lane[16] = { 0 };

@@ -61,7 +61,7 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vnni");
 }
 
-/* And the GFNI that all but the first of these processors have. */
+/* VBMI, and GFNI too, which all but the first of these processors have. */
 static bool has_vbmi(void)
 {
     return __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni");

@@ -457,7 +457,7 @@ ALWAYS_INLINE void add_listed(rg_layout layout, const listed *l, int first_chain
     }
 }
 
-/* Of columns first, first + 4 ..: without a branch, which would be guessed wrong. */
+/* List which of the columns first, first + 4 .. are not 0; without a branch, which would be predicted wrong. */
 ALWAYS_INLINE int list_chain(int16_t *at, const float *x, int first, int n)
 {
     int n_listed = 0;

@@ -44,10 +44,10 @@
  *                        y = (c[0] + c[1]) + (c[2] + c[3]), this sum an ordinary one
  *     tiles (TDPBF16PS)  y = 0; for each 32 columns in rising order: even = odd = 0; their 16 pairs rising:
  *                        even = fma(w[2p], x[2p], even), odd = fma(w[2p + 1], x[2p + 1], odd); y = y + (even + odd)
- * Of F32 the recipe `rounded` is `pairs` with weights rounded to bf16 like x, subnormal ones being zeros of their sign
+ * For F32 the recipe `rounded` is `pairs` with weights rounded to bf16 like x, subnormal ones being zeros of their sign
  * before: products of a training step in bf16, whose weights stay in f32.
- * Of F8 either gives the sum of each 128 columns, whose w are codes decoded without their scale: acc = 0; in rising
- * order acc = fma(that sum, d, acc), an ordinary one; y = acc. */
+ * For F8 either recipe gives the sum of each 128 columns, with w decoded without its scale: acc = 0; in rising order
+ * acc = fma(that sum, d, acc), an ordinary one; y = acc. */
 #ifndef RG_OPS_CPU_KERNELS_H
 #define RG_OPS_CPU_KERNELS_H
 
@@ -374,7 +374,7 @@ typedef struct rg_cpu {
      * scale (of q8) to the next, it is `stride`; load takes them side by side. */
     void (*store)(void *to, uint16_t *scales, rg_type type, size_t stride, const float *x, int n);
     void (*load)(float *y, const void *from, const uint16_t *scales, rg_type type, int n);
-    /* Of q4: the closed part of a head's block from its open part. */
+    /* For q4: make the closed part of a head's block from its open part. */
     void (*close)(const rg_kv *kv, int head, const uint8_t *open, uint8_t *closed);
     /* A block's K and V as f32: k [k_dim][64], v [64][v_dim]; worth it for so many queries. */
     void (*widen)(float *k, float *v, const rg_attend *a);

@@ -194,8 +194,8 @@ static const uint8_t *panel_of(const rg_op *op, int i)
     return rg_panel_at(rg_packed_of(op->w[p.w]->placed), p.mat, p.panel);
 }
 
-/* The panels p.panel of w, of which the first is b.panel of all, by the rows of b.  A matrix whose columns may be
- * skipped gives the same, zeros included, whether they are or not. */
+/* Multiply the panels at p.panel of w, the first of which is number b.panel of the operation's, by the rows of b.  A
+ * matrix whose columns may be skipped gives the same, zeros included, whether they are or not. */
 static void multiply(const rg_cpu_reader *r, const rg_op *op, rg_recipe recipe, const rg_packed *w, const rg_operand *x,
                      block b, rg_product p)
 {
@@ -339,7 +339,7 @@ static void put(const rg_cpu *cpu, const rg_fwd *f, const rg_act *y, block b, fi
 
 /* ---- columns in another order ------------------------------------------------------------------------------------ */
 
-/* And rounded for the product to come, while the row is in the near cache. */
+/* Permute columns, and round the row for the product to come while it is in the near cache. */
 void rg_cpu_permute(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     const rg_packed *w = rg_packed_of(op->w[0]->placed);

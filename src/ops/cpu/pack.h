@@ -246,7 +246,7 @@ typedef struct rg_packed {
     size_t column_bytes; /* of a wide layout: from one column to the next; 0: it is none */
     size_t order_bytes; /* behind the panels of each matrix: the order of its columns; 0: they are in order */
     uint8_t *data;      /* rg_region; panels of matrix 0, then of matrix 1, ...; NULL: they are pages */
-    struct rg_paged *paged; /* of which matrix 0 is page first_page (paged.h); NULL: all are in data */
+    struct rg_paged *paged; /* matrix 0 is page first_page of it (paged.h); NULL: all are in data */
     int first_page;
 } rg_packed;
 

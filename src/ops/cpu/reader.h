@@ -85,7 +85,7 @@ rg_cpu_op rg_cpu_rotate, rg_cpu_kv_store, rg_cpu_attention, rg_cpu_rows_store, r
 rg_cpu_op rg_cpu_route, rg_cpu_fetch, rg_cpu_moe, rg_cpu_conv, rg_cpu_scan, rg_cpu_linear_attention;
 rg_cpu_op rg_cpu_state_space, rg_cpu_lru, rg_cpu_taylor;
 
-/* The product of a head, of which only what the batch's picks need is computed.  False: nothing was done, all of it is
+/* Compute as much of the head's product as the batch's picks need.  False: nothing was done, and the whole product is
  * to be computed. */
 bool rg_cpu_screen(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, rg_recipe recipe);
 void rg_cpu_screen_free(struct rg_screen *s); /* NULL is fine */
@@ -136,8 +136,8 @@ typedef struct rg_operand {
     int n_blocks, first_block; /* of a row of the input, and that at r: of some of its columns the first, else 0 */
 } rg_operand;
 
-/* Of LLM.int8(), behind the blocks of a row: where its outliers are, a word for each block, and the values of as many
- * of them as there are blocks, rising. */
+/* For LLM.int8(), behind the blocks of a row: where its outliers are, a word for each block, and their values in rising
+ * order of columns, as many as there are blocks. */
 typedef struct rg_outliers {
     uint32_t *bits;
     float *values;

@@ -1,5 +1,5 @@
-/* screen.c -- logits of a head of which most ids cannot be drawn: a sketch tells which, and only the others' logits are
- * computed.
+/* screen.c -- computes the logits of a head only for ids that can be drawn: a sketch tells for most ids that they
+ * cannot.
  *
  * A logit lies within [mid - off, mid + off] (sketch.c).  First all panels of 16 ids get mid + off, and each panel its
  * largest mid.  Then the k panels with the largest mid are computed, which gives a threshold: at least k logits reach
@@ -348,7 +348,7 @@ static bool any_reaches(const float *bound, int n, float least)
     return any;
 }
 
-/* Of ids that are not among the largest: one may win by its noise. */
+/* True if an id of the panel that is not among the largest may still win by its noise. */
 static bool noise_reaches(const job *j, int row, int panel, const float *bound, float noisy)
 {
     const rg_pick *p = &j->f->batch->picks[row];

@@ -179,7 +179,7 @@ static void make_part(void *arg, int thread)
     }
 }
 
-/* Two runs over the matrix: the mean of its rows, of which some are enough, then the rows. */
+/* Goes over the matrix twice: for the mean of its rows (some rows are enough), then for the rows. */
 static void make(const maker *m, rg_pool *pool)
 {
     rg_sketch *s = m->s;

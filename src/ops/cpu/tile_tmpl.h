@@ -22,8 +22,8 @@ enum {
     ROUND = 32,               /* steps between fetches: often enough to spread them, seldom enough to cost little */
 };
 
-/* Of m rows of x, how many stay near while panels go by, but enough of them to make reading the panels again cheap; all
- * stretches of about a size, since a short one would wait for its weights. */
+/* How many of m rows of x are computed together: so few that they stay in a near cache while panels go by, but enough
+ * to make reading the panels again cheap.  All stretches have about one size: a short one would wait for weights. */
 ALWAYS_INLINE int rows_together(size_t row_bytes, int m)
 {
     const int near = near_rows(row_bytes), most = near > LEAST ? near : LEAST, n = (m + most - 1) / most;

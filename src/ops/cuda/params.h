@@ -51,7 +51,7 @@ typedef struct rgk_rows {
     int64_t stride;
 } rgk_rows;
 
-/* Of all rows of the step. */
+/* What kernels read about all rows of the step. */
 typedef struct rgk_batch {
     const int32_t *token, *index, *kv_end, *slot, *span, *pos, *rope, *second, *logit_row; /* [n_rows]; span: which;
                                                                                       * second: 1: of token type 1 */
@@ -170,7 +170,7 @@ typedef struct rgk_round_params {
 
 /* Products of one to three matrices, or of stacked ones with the rows that chose each of them.
  *     y[k][row] = matrix[k] x[row] + bias[k], or +=
- * Of a stack (`start` not NULL) matrix e has the slots [start[e], start[e + 1]); slot s reads row list[s] of x (list
+ * In a stack (`start` not NULL) matrix e has the slots [start[e], start[e + 1]); slot s reads row list[s] of x (list
  * NULL: row s) and writes row s of y; bias is [n_mats][rows]. */
 typedef struct rgk_product_params {
     rgk_matrix matrix[RGK_MATRICES];

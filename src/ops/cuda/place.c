@@ -84,7 +84,7 @@ static uint8_t *bytes_at(uint8_t *slab, spot s)
     return slab + s.run * 512 + s.lane * 16 + s.h * 8 + 4 * s.j;
 }
 
-/* Of column k of a block: the integer that is multiplied, and its scale and minimum, as formats have them. */
+/* What column k of a block is made of: the integer that is multiplied, its scale and its minimum. */
 typedef struct term {
     int code;
     float d, m;

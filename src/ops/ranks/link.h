@@ -33,7 +33,7 @@ struct rg_link {
     uint64_t n_exchanges, bytes; /* of steps: exchanges, and what this rank may have put into its slot for them */
 };
 
-/* Start n - 1 more processes, each of which calls follow(link of its rank, arg) and ends when that returns.  Returns
+/* Start n - 1 more processes.  Each calls follow(link of its rank, arg) and ends when that returns.  Returns
  * the link of rank 0, which is the calling process.  To be called while the process has one thread.  The processes end
  * with this one.  Where the machine has several NUMA nodes, each rank stays on one of them.  NULL and *err: n is out of
  * range, or the system has no more processes or memory. */
@@ -43,10 +43,10 @@ void rg_link_close(rg_link *l);
 /* Rank 0, any thread: true if the link is lost, and stays so until rg_link_restart.  Where mpirun has started the ranks
  * never: it ends all of them with the first. */
 bool rg_link_is_lost(const rg_link *l);
-/* Rank 0, of a lost link: other processes take the places of those that have ended, as rg_link_fork started these.
+/* For rank 0, once a link is lost: start processes in the places of those that have ended, as rg_link_fork does.
  * False and *err: the system has no more processes or memory; the link stays lost. */
 bool rg_link_restart(rg_link *l, rg_error *err) RG_MUST_CHECK;
-/* Rank 0, of a lost link that cannot be made whole again: end the process, with a message that says why. */
+/* For rank 0, where a lost link cannot be made whole again: end the process, with a message that says why. */
 _Noreturn void rg_link_give_up(const rg_link *l, const char *why);
 /* The process of a rank that rg_link_fork has started; 0: rank 0, or mpirun has started it. */
 int rg_link_process(const rg_link *l, int rank);
@@ -62,13 +62,13 @@ rg_link rg_link_alone(int rank, int n);
 
 /* This rank's slot for the next exchange, RG_LINK_SLOT bytes; waits until it may be written. */
 void *rg_link_slot(rg_link *l);
-/* Exchange slots of which at most so many bytes are filled; the same number on every rank. */
+/* Exchange the first `bytes` bytes of all slots; every rank gives the same number. */
 void rg_link_exchange(rg_link *l, rg_link_way way, size_t bytes);
 /* The slot of a rank as of the last exchange, valid until this rank's next one. */
 const void *rg_link_of(const rg_link *l, int rank);
 
-/* Of `units` equal parts, a rank of n has those from the first to before the second; every rank has at least one where
- * units >= n. */
+/* The first of `units` equal parts that a rank of n has; its last is before the next rank's first.  Every rank has at
+ * least one part where units >= n. */
 static inline int64_t rg_rank_first(int64_t units, int rank, int n)
 {
     return units * rank / n;

@@ -45,7 +45,7 @@ typedef struct moving {
     const rg_shard *s;
     const rg_act *out;
     rg_act *in;
-    int64_t units; /* of the columns, of which each rank has a run; 0: each has a term of the sum of all columns */
+    int64_t units; /* that the columns are cut into, a run a rank; 0: each rank has a term of the sum of all columns */
     int64_t
         table_rows; /* of an embedding, units of them on each rank: the row's token says who has it; 0: it is none */
     bool adds;      /* the sum is added to what is there */
@@ -723,8 +723,8 @@ static int heads_of(const rg_op *op, int i)
     return op->in[i]->cols / each[i];
 }
 
-/* Of an operand that is not the same for all heads of this rank: it is cut with them.  Where heads take turns in fewer
- * of an operand, ranks have whole turns, and need all of it. */
+/* True if operand i is cut with the heads of this rank, since it is not the same for all of them.  Where an operand has
+ * fewer heads, which the others take in turn, ranks have whole turns, and need all of it. */
 static bool is_cut(const rg_op *op, int i)
 {
     const int m = heads_of(op, i), n = op->recurrence->n_heads;

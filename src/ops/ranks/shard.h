@@ -7,7 +7,7 @@
  * operation that needs whole rows gets them gathered first.  So any text is computed right, and what no rule is for is
  * computed by every rank alike.
  *
- * What of an activation is split follows from the text alone, so all ranks and threads agree without a word. */
+ * Which activations are split follows from the text alone, so all ranks and threads agree without a word. */
 #ifndef RG_OPS_RANKS_SHARD_H
 #define RG_OPS_RANKS_SHARD_H
 
@@ -35,7 +35,7 @@ typedef struct rg_shard {
 
 /* Who is asked and told meanwhile. */
 typedef struct rg_shard_finder {
-    /* An operation can only have all of this weight, of which ranks have parts.  It is not computed then. */
+    /* An operation needs all of this weight, and ranks have parts of it.  It is not computed then. */
     void (*refuse)(void *arg, const rg_weight *w);
     /* An operation would have no columns to gather if this weight were cut into so many units.  True: it is from now
      * on. */

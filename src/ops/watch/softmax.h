@@ -23,7 +23,7 @@ typedef struct rg_softmax_sums {
 
 typedef struct rg_softmax_stats rg_softmax_stats;
 
-/* Of each `every`-th row.  NULL and *err: no memory. */
+/* Statistics of every `every`-th row.  NULL and *err: no memory. */
 rg_softmax_stats *rg_softmax_stats_new(int n_layers, int every, rg_error *err);
 void rg_softmax_stats_free(rg_softmax_stats *s); /* NULL is fine */
 /* A reader that adds to s; allocates when sequences grow, so not for serving. */

@@ -43,7 +43,7 @@ static void write_id(rg_buf *b, const rg_call *c, int32_t id, float logprob)
         rg_out_real(b, "logprob", (double)logprob);
 }
 
-/* Of ids [from, to); what cannot be drawn has no probability, and is left out. */
+/* Write probabilities of the answer's ids [from, to).  An id that cannot be drawn has none, and is left out. */
 static void write_probs(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t from, size_t to)
 {
     rg_out_open(b, "completion_probabilities", '[');

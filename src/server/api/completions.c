@@ -83,7 +83,7 @@ static size_t count_characters(const char *s, size_t n)
 }
 
 /* ---- text_offset: where a token begins in the text, in characters ------------------------------------------------ */
-/* One that begins within a character begins where that does. */
+/* A token that begins within a character gets the offset of that character. */
 
 /* Where the bytes of a token stand in the text of the prompt from `at` on, *n of them there: the tokenizer may have put
  * a space in front, left something out, or changed a character, and then it is looked for a little further on. */
@@ -161,7 +161,7 @@ static void write_offsets(rg_buf *b, const rg_call *c, rg_choice *ch, size_t fro
     }
 }
 
-/* Those that have not been sent; the prompt's go together. */
+/* Write the log-probabilities that were not sent yet.  Those of the prompt are sent together. */
 static void write_logprobs(rg_buf *b, rg_call *c, rg_choice *ch)
 {
     size_t from = ch->sent_logprobs, to = n_tokens(c, ch);

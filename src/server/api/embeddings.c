@@ -163,7 +163,7 @@ static bool adapt_native(rg_call *c, rg_refusal *e)
            rg_refuse_memory(e);
 }
 
-/* A list of results, each with a list of vectors, of which pooling leaves one. */
+/* Write a list of results.  Each has a list of vectors; pooling leaves one vector in it. */
 static void whole_native(rg_call *c, rg_buf *out)
 {
     rg_out_open(out, NULL, '[');

@@ -142,8 +142,8 @@ static void write_plan(rg_buf *out, const rg_served *s)
     rg_out_close(out, '}');
 }
 
-/* One of several models is closed until it is asked for.  While its engine is being closed the state is still "ready",
- * so that only `open`, from rg_served_hold, says what other endpoints say too. */
+/* Where a server has several models, a model is closed until it is asked for.  While its engine is being closed the
+ * state is still "ready": only `open`, from rg_served_hold, says what other endpoints say too. */
 static const char *state_word(rg_served *s, bool open)
 {
     static const char *const states[] = { "loading", "ready", "draining", "fault" };

@@ -125,7 +125,7 @@ static void close_block(const rg_call *c, rg_choice *ch, rg_buf *out)
     ch->part_open = false;
 }
 
-/* What of the open block was not sent yet. */
+/* Send the part of the open block that was not sent yet. */
 static void send_more(const rg_call *c, rg_choice *ch, rg_buf *out, const rg_talk_part *p)
 {
     static const struct {

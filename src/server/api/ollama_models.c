@@ -73,7 +73,7 @@ static void write_digest(rg_buf *b, const rg_served *s, const char *name)
     rg_out_text(b, "digest", hex);
 }
 
-/* One of a list; running: it is in memory. */
+/* Write a model of a list; running: it is in memory. */
 static void write_model(rg_buf *b, rg_served *s, const char *name, bool running)
 {
     int64_t expires_s = s->server->models ? rg_models_expire_s(s) : 0;
@@ -98,7 +98,7 @@ static void write_model(rg_buf *b, rg_served *s, const char *name, bool running)
     rg_out_close(b, '}');
 }
 
-/* One that is not open: what its files say. */
+/* Write what the files of a model say that is not open. */
 static void write_closed(rg_buf *b, const rg_served *s)
 {
     int64_t modified_s, bytes = (int64_t)rg_models_stored(s, &modified_s);

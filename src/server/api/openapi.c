@@ -109,7 +109,7 @@ static const char *type_of(kind k)
     return k == BOOL ? "boolean" : k == STR ? "string" : k == NUM ? "number" : "integer";
 }
 
-/* A value within the range, or one of those that ask for nothing. */
+/* Describe a value within the range, or one of the values that ask for nothing. */
 static void write_either(rg_buf *b, const field *f)
 {
     rg_out_open(b, "anyOf", '[');
@@ -159,7 +159,7 @@ static void write_names(rg_buf *b, const char *key, const char *names)
     rg_out_close(b, ']');
 }
 
-/* Of several lines that an endpoint knows by one name, the first counts. */
+/* True for the first line of a name: where an endpoint has several, the first counts. */
 static bool is_first(size_t i, unsigned where)
 {
     for (size_t k = 0; k < i; k++)

@@ -29,7 +29,7 @@ bool rg_conversation_append(rg_served *s, const char *owner, const char *id, con
 /* Keep the call as it is now, if it is to be kept; rg_json_lost, if there was no memory for it. */
 void rg_response_keep(rg_call *c, bool done, const rg_refusal *e);
 
-/* Of the shape (rg_shape). */
+/* The functions of the endpoint's shape (rg_shape). */
 void rg_response_start(rg_call *c, rg_buf *out);
 void rg_response_delta(rg_call *c, rg_choice *ch, rg_buf *out);
 void rg_response_stop(rg_call *c, rg_buf *out);

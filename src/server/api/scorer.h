@@ -1,4 +1,4 @@
-/* scorer.h -- the model that values the answers of a request, of those that the server has: a reranker. */
+/* scorer.h -- which of the server's models values the answers of a request: a reranker. */
 #ifndef RG_SERVER_API_SCORER_H
 #define RG_SERVER_API_SCORER_H
 

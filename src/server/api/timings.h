@@ -13,7 +13,7 @@ typedef struct rg_timings {
     double queue_s, total_s;       /* until the first step; from the request's arrival until now, or its end */
 } rg_timings;
 
-/* Of one prompt with all its answers; prompt -1: of all together. */
+/* The timings of one prompt with all its answers; prompt -1: of all prompts together. */
 rg_timings rg_call_timings(const rg_call *c, int32_t prompt);
 
 /* "timings": an object.  Rates of generation leave out the first token, which comes with the prompt's last step. */

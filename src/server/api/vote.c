@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/votes.h"
 
-/* The votes of each of n choices, of those that agree with an earlier one 0.  False: no memory. */
+/* Count the votes of each of n choices.  A choice that agrees with an earlier one gets 0.  False: no memory. */
 static bool count(const rg_call *c, rg_choice *choices, int32_t n)
 {
     rg_string *text = rg_array((size_t)n, sizeof *text);

@@ -333,7 +333,7 @@ static rg_stored take_line(rg_batches *b, rg_active *a, rg_slot *slot, rg_error 
     return RG_STORE_DONE;
 }
 
-/* Of the owner who has waited longest, the oldest batch that has lines left. */
+/* The next batch: the oldest one with lines left, of the owner who has waited longest. */
 static rg_active *next_batch(rg_batches *b)
 {
     rg_active *best = NULL;

@@ -78,7 +78,7 @@ struct rg_conn {
     rg_buf out;                    /* heads, chunks and short answers on their way */
     size_t out_at, body_at;        /* how much of it is sent, and of a long answer */
     bool head_made, closed_stream; /* of the answer: its head is in out; so is its last chunk */
-    rg_conn *next, *prev;          /* of its loop; next: or of those that are handed over */
+    rg_conn *next, *prev;          /* in its loop; next: also in the list of those handed over */
 };
 
 rg_conn *rg_conn_new(void);                      /* NULL: no memory */

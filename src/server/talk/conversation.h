@@ -12,14 +12,15 @@ typedef struct rg_conversation {
     /* Set before it is read: where histories are kept, of whom, and the id of what answers. */
     rg_served *served;
     const char *owner, *id;
-    /* Of the Responses API: the items of the request itself, how many came before them, and what these were of. */
+    /* Responses API: the request's own items, how many items came before them, and which response or conversation had
+     * those. */
     json_t *items, *previous, *conversation;
     size_t n_history;
     json_t *all;       /* {messages, tools, and the template's variables} */
     json_t *tools;     /* what is offered, in the form of chat completions; NULL: none */
     json_t *must;      /* of those, what the answer must call one of; NULL: it need not */
     json_t *kinds;     /* by the name that a tool is offered by, unless it is a function of this name: what it is to the
-                    *   client, {kind, name, namespace}, of which kind is an index into rg_tool_kinds; NULL: none */
+                    *   client, {kind, name, namespace}; kind is an index into rg_tool_kinds.  NULL: none */
     char warning[600]; /* what was left out or changed, for a header of the answer; "": nothing */
     bool may_cut;      /* its oldest turns may be left out if it is too long */
     bool no_tools;     /* none is to be offered */
@@ -56,7 +57,7 @@ bool rg_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 json_t *rg_input_read(const json_t *items, const json_t *instructions, rg_conversation *talk, rg_refusal *e);
 bool rg_flat_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
-/* And of Anthropic's: content blocks, and system apart. */
+/* The same for Anthropic's API, which has messages of content blocks, and the system text apart. */
 json_t *rg_blocks_read(const json_t *messages, const json_t *system, rg_conversation *talk, rg_refusal *e);
 bool rg_anthropic_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 

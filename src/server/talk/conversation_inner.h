@@ -8,7 +8,7 @@ enum { RG_MAX_MESSAGES = 16384 };
 
 /* The name of a field for a refusal, such as "messages[3].content"; field may be NULL. */
 const char *rg_param_at(char out[64], const char *list, size_t i, const char *field);
-/* s is one of these words, of which the last is followed by NULL. */
+/* True if s is one of these words.  NULL ends the list. */
 bool rg_is_among(const char *s, const char *const *words);
 
 /* A text, or a list of parts that are texts, joined by line ends; NULL and *e. */

@@ -122,7 +122,7 @@ void rg_gbnf_property(rg_buf *b, const json_t *root, const json_t *property)
     json_decref(s);
 }
 
-/* One of several texts, as they are. */
+/* Write a rule for one of several texts, taken as they are. */
 static void texts_of(rg_buf *b, const json_t *values)
 {
     rg_buf_str(b, " (");

@@ -92,8 +92,7 @@ static void pair(rg_buf *b, const rg_talk_form *f, const json_t *root, const cha
     rg_gbnf_value(b, f, root, v, depth);
 }
 
-/* Those that are required in the order of their declaration, then the others.  Where none is required, one of them
- * begins. */
+/* Required keys come in the order of their declaration, then the others.  Where none is required, any key may begin. */
 void rg_gbnf_pairs(rg_buf *b, const rg_talk_form *f, const json_t *root, const json_t *schema, int depth)
 {
     const char *joint = f->quote ? "," : ", ", *key, *later;

@@ -373,7 +373,7 @@ typedef bool jj_pick(jj_ctx *c, jj_iter *it, jj_value item, bool *keep, jj_value
 
 struct jj_iter {
     jj_value of;    /* the iterable, by index `at` */
-    jj_iter *from;  /* or another one, each item of which `pick` keeps, drops or changes */
+    jj_iter *from;  /* or another one: `pick` keeps, drops or changes each of its items */
     jj_pick *pick;
     size_t at;
     bool backwards;

@@ -235,7 +235,7 @@ bool jj_f_xmlattr(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
     return jj_give(out, jj_str_from(c, b));
 }
 
-/* One of the entities that escape() makes, or a few more; 0: none. */
+/* Read an entity that escape() makes, or one of a few more.  0: there is none at p. */
 static size_t entity(const char *p, size_t n, char *to)
 {
     static const struct { const char *name; char is; } known[] = {

@@ -52,7 +52,7 @@ ALWAYS_INLINE void clear_sums(void)
     _tile_zero(SUM11);
 }
 
-/* Of rows that are `apart` bytes apart; the second panel's lie behind the first's. */
+/* Load sums of rows that are `apart` bytes apart; the second panel's lie behind the first's. */
 ALWAYS_INLINE void load_sums(extent e, const float *y, size_t apart)
 {
     const float *y1 = y + 16 * apart / sizeof *y;

@@ -63,8 +63,8 @@ ALWAYS_INLINE kind signed_kind(rg_layout layout)
 
 /* ---- a piece of a panel ------------------------------------------------------------------------------------------ */
 
-/* Of an unpacked run: tiles of weights, then a line of scales for each half, then as many of minima or zero points.
- * Halves share the tile of x, so that either has zeros where the other has weights: first half, zeros, second half. */
+/* An unpacked run: tiles of weights, then a line of scales for each half, then as many lines of minima or zero points.
+ * Halves share the tile of x, so each has zeros where the other has weights: first half, zeros, second half. */
 ALWAYS_INLINE int tile_lines(kind kd)
 {
     return halves_of(kd) == 2 ? 12 : 8;
@@ -92,7 +92,7 @@ ALWAYS_INLINE __m512i less(rg_layout layout, __m512i v)
     return taken_off(layout) ? _mm512_sub_epi8(v, _mm512_set1_epi8((char)taken_off(layout))) : v;
 }
 
-/* Of a run at q; the bytes of a table are signed before. */
+/* Unpack the codes of the run at q.  The bytes of a table are made signed before. */
 ALWAYS_INLINE void unpack_codes(uint8_t *to, rg_layout layout, const book *t, const uint8_t *q)
 {
     const int gap = n_halves_of(layout) == 2 ? 4 : 0;
@@ -342,7 +342,7 @@ ALWAYS_INLINE void add_pieces(rg_layout layout, const rg_product *p, int i, int 
     _Alignas(64) uint8_t w[BAND][LENGTH * RUN_MAX];
     const kind kd = signed_kind(layout);
     const uint8_t *panel = p->panel + (size_t)i * p->panel_bytes;
-    /* Of the next panels, or if there are none the next piece; past the end it is another product's. */
+    /* Fetched next: of the next panels, or after the last ones of the next piece, which may be another product's. */
     const uint8_t *next = i + BAND < p->n_panels ? run_share(layout, panel + BAND * p->panel_bytes, b)
                                                  : run_share(layout, p->panel, b + LENGTH);
     const band a = { .w_bytes = sizeof w[0],

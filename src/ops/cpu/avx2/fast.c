@@ -20,8 +20,8 @@ ALWAYS_INLINE __m256 as_float(__m256i sum)
     return _mm256_cvtepi32_ps(sum);
 }
 
-/* Of a run, unpacked: the unsigned sides of its products; of weights of 8 bits also -1 where they are below 0, and
- * where sums start. */
+/* An unpacked run: the unsigned sides of its products; for weights of 8 bits also -1 where they are below 0; and where
+ * sums start. */
 typedef struct factors {
     __m256i w[8][2], sign[8][2], start[2][2];
 } factors;

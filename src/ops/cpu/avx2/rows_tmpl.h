@@ -56,9 +56,9 @@ typedef struct meeting {
     float *y;
     size_t ldy;
     ptrdiff_t next; /* of unpacked runs: bytes from these rows of x to those that come next */
-    const uint8_t *coming; /* the weights that come next, of which each run fetches n_lines */
+    const uint8_t *coming; /* the weights that come next; each run fetches n_lines of them */
     int n_lines;
-    bool own; /* of a panel: fetch what lies further on in it too */
+    bool own; /* also fetch what lies further on in the present panel */
 } meeting;
 
 ALWAYS_INLINE __m256i bits_of(const uint8_t *p, int from, int n)

@@ -74,7 +74,7 @@ ALWAYS_INLINE void stored_some(const void *p, rg_type type, size_t i, int n, __m
     }
 }
 
-/* Of each two vectors, the values that `first` names, and those whose numbers are `step` higher. */
+/* From each two vectors, take the values that `first` names, and the values whose numbers are `step` higher. */
 ALWAYS_INLINE void reorder(rg_type type, int n, __m512 *x, __m512i first, int step)
 {
     const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(step));
@@ -293,8 +293,8 @@ ALWAYS_INLINE void add_key(const rg_attend *a, rg_type type, value_walk *k, int 
     k->scale += rg_kv_runs(a->v_dim);
 }
 
-/* Dimensions [first, first + 16 n_out) of n outputs, of which `mask` are there in the last vector; n and n_out are
- * constants. */
+/* Dimensions [first, first + 16 n_out) of n outputs.  `mask` says which of them are there in the last vector; n and
+ * n_out are constants. */
 ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*p)[RG_BLOCK], const float *c,
                                rg_softmax *s, int first, int n_out, __mmask16 mask)
 {

@@ -89,7 +89,7 @@ ALWAYS_INLINE void load_two_levels(step_scales *l, rg_layout layout, const uint8
     }
 }
 
-/* Of the step that starts with run b. */
+/* Load the scales of the step that starts with run b. */
 ALWAYS_INLINE void load_step_scales(step_scales *l, rg_layout layout, const uint8_t *panel, int b)
 {
     const uint8_t *step = run_step(layout, panel, b);
@@ -108,7 +108,7 @@ ALWAYS_INLINE void load_step_scales(step_scales *l, rg_layout layout, const uint
     }
 }
 
-/* Of half h (or all) of a run of the step. */
+/* The scales of half h of a run of the step (or of the whole run). */
 ALWAYS_INLINE scales run_of_step(rg_layout layout, const step_scales *l, int run, int h)
 {
     const int i = n_halves_of(layout) * run + h;

@@ -61,7 +61,7 @@ ALWAYS_INLINE vec fold(vec acc, vec a, vec b, vec d)
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
 
-/* Those chains of a step, by rows of x, ldx apart; n is 2 or 4. */
+/* Add the chains [first, first + n) of a step, for rows of x that are ldx apart; n is 2 or 4. */
 ALWAYS_INLINE void add_chains(const pair_lookup *t, const rg_step_f8 *s, const uint16_t *x, size_t ldx, int n_rows,
                               int first, int n, chains *c)
 {

@@ -1,10 +1,10 @@
 /* unfold_vbmi.c -- panels of folded layouts, looked up as bytes: vpermi2b finds 64 of them in a table of 128, where a
  * gather takes the entries of 16 rows one by one.
  *
- * An entry has at most 16 bits: two planes of bytes.  Of vectors of 4: codes 0 and 1 of each entry, and codes 2 and 3,
- * the second in the upper half.  Of vectors of 8, whose codes have 2 bits: the lower bits of all codes, and the upper
- * bits.  Eight of those bytes, from the four vectors of a row, are a matrix of bits; vgf2p8affineqb turns it about.
- * Of bytes of five digits: the first four digits, and the last one.
+ * An entry has at most 16 bits: two planes of bytes.  For vectors of 4 they are codes 0 and 1 of each entry, and codes
+ * 2 and 3, the second in the upper half.  For vectors of 8, whose codes have 2 bits, they are the lower bits of all
+ * codes, and the upper bits; eight of those bytes, from the four vectors of a row, are a matrix of bits, which
+ * vgf2p8affineqb transposes.  For bytes of five digits they are the first four digits, and the last one.
  *
  * A plane has 4 to 32 pieces of 64 bytes.  Two vectors of entries are looked up at once, so that each piece is loaded
  * once for both: loads would take longer than lookups. */

@@ -59,7 +59,7 @@ static void decode_f16(const uint8_t *panel, const uint8_t *step, float (*w)[16]
         w[0][i] = f16(h[i]);
 }
 
-/* Of a wide layout, what a panel has of a column. */
+/* Decode a panel's part of one column, in a wide layout. */
 static void decode_f32w(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
     decode_f32(panel, step, w);
@@ -127,7 +127,7 @@ static int code(rg_layout layout, const uint8_t *step, int k, int row)
     return bits > low ? lower | plane(q + low, bits - low, k % 32, row) << low : lower;
 }
 
-/* Of column k of a row in a step of a layout with two levels of scale; offset: what is taken from a code. */
+/* What decodes column k of a row, in a layout with two levels of scale; offset: what is subtracted from a code. */
 typedef struct two_levels {
     float scale, minimum;
     int offset;

@@ -195,7 +195,7 @@ RGK_DEVICE void find_keys(const rgk_attend_params *p, shared *s)
     }
 }
 
-/* The score of a key for all queries, of which there are `queries` at most: a chain over the dimensions for each. */
+/* The score of a key for all queries (`queries` at most): a chain over the dimensions for each. */
 RGK_DEVICE void score(const rgk_attend_params *p, shared *s, int j, int queries, int type)
 {
     const int i = s->slot[j] % RGK_KEYS, k_dim = p->kv.k_dim, n = s->n;

@@ -131,7 +131,7 @@ RGK_DEVICE int n_loads(int layout)
     return layout == RGK_BF16 ? 16 : is_bytes(layout) ? 8 : 4;
 }
 
-/* Two signed bytes of (byte - 128) as two bf16: through f32, of which the upper halves are exact. */
+/* Two signed bytes of (byte - 128) as two bf16: through f32, whose upper halves hold such values exactly. */
 RGK_DEVICE uint32_t bytes_to_bf16(uint32_t word, uint32_t first)
 {
     const float low = rg_float_of(rgk_bytes(word, 0x4b000000u, 0x7440 + first)) - 8388736.0f;

@@ -94,7 +94,7 @@ RGK_KERNEL(elementwise, elementwise)
 
 /* ---- norms ------------------------------------------------------------------------------------------------------- */
 
-/* Of n values in shared memory, by the first warp: the sum of squares of (x - mean), or of these themselves. */
+/* The first warp adds up n values in shared memory: squares of (x - mean), or (x - mean) itself. */
 RGK_DEVICE float sum_of(const float *x, int n, float mean, bool squares)
 {
     float lane = 0.0f;
