@@ -343,7 +343,7 @@ void rg_model_close(rg_model *m)
     rg_weights_fini(&m->weights);
     rg_free(m->layers);
     rg_free(m->inv_freq);
-    rg_free(m->state_units);
+    rg_free(m->state_cut);
     rg_free(m->keep);
     rg_free(m->keep_here);
     rg_free(m->target_ids);

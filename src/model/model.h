@@ -10,6 +10,12 @@
 #include "model/weights.h"
 #include "ops/backend.h"
 
+/* How ranks share a buffer of a recurrence. */
+typedef struct rg_state_cut {
+    int64_t units; /* equal parts, of which each rank has some; 0: each rank has all; -1: operations differ over it */
+    size_t common; /* bytes of a draft row in its log that every rank has */
+} rg_state_cut;
+
 typedef struct rg_model {
     const struct rg_model *of; /* whose smaller self it is (self.h), borrowed; NULL: of none */
     bool *left_out;         /* [n_layers] layers that its text passes over; NULL: none */
@@ -28,7 +34,7 @@ typedef struct rg_model {
     struct rg_link *link;   /* of this rank, where ranks share the model; NULL: there is one */
     rg_state_spec state_here; /* of this rank, with keep_here */
     rg_keep *keep_here;
-    int64_t (*state_units)[RG_MAX_BUFFERS]; /* [n_layers] equal parts that ranks keep of a buffer; 0: each has all */
+    rg_state_cut (*state_cut)[RG_MAX_BUFFERS]; /* [n_layers]; NULL: no ranks */
     rg_ranks *ranks; /* on rank 0, whose runners tell the others; else NULL */
     int number;             /* by which the others know the model */
     int n_unused;           /* tensors of the checkpoint that no weight was made from */

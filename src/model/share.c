@@ -127,7 +127,7 @@ typedef struct finder {
     const rg_model *declared;
     const rg_link *link;
     bool *was_recut;         /* [weights] once each, so that it comes to an end */
-    int64_t (*state_units)[RG_MAX_BUFFERS]; /* as of the model; -1: operations want it cut in different ways */
+    rg_state_cut (*state_cut)[RG_MAX_BUFFERS]; /* as of the model */
     int n_changed;
 } finder;
 
@@ -163,27 +163,29 @@ static void place_of(const rg_model *m, const rg_buffer *b, int *layer, int *at)
     *at = (int)(b - m->keep[*layer].buffer);
 }
 
-static const rg_buffer *find_state(const void *arg, const rg_buffer *whole, int64_t units)
+static const rg_buffer *find_state(const void *arg, const rg_buffer *whole, int64_t units, size_t common)
 {
     const finder *found = arg;
     int layer, at;
 
     place_of(found->declared, whole, &layer, &at);
-    int64_t *cut = &found->state_units[layer][at];
-    if (whole->bytes % (size_t)units || whole->draft_bytes % (size_t)units || (*cut && *cut != units))
-        *cut = -1;
+    rg_state_cut *cut = &found->state_cut[layer][at];
+    const size_t own = whole->draft_bytes - common;
+    if (whole->bytes % (size_t)units || own % (size_t)units || (cut->units && cut->units != units))
+        cut->units = -1;
     else
-        *cut = units;
-    return *cut > 0 ? whole : NULL;
+        *cut = (rg_state_cut){ units, common };
+    return cut->units > 0 ? whole : NULL;
 }
 
-const rg_buffer *rg_share_state_here(const void *model, const rg_buffer *whole, int64_t units)
+const rg_buffer *rg_share_state_here(const void *model, const rg_buffer *whole, int64_t units, size_t common)
 {
     const rg_model *m = model;
     int layer, at;
 
+    (void)common;
     place_of(m, whole, &layer, &at);
-    return m->state_units && m->state_units[layer][at] == units ? &m->keep_here[layer].buffer[at] : NULL;
+    return m->state_cut && m->state_cut[layer][at].units == units ? &m->keep_here[layer].buffer[at] : NULL;
 }
 
 /* The text of a step of n rows, through a reader that only counts. */
@@ -231,10 +233,10 @@ static bool settle(rg_model *m, const rg_checkpoint *ckpt, const rg_model_option
         o->random_weights || !ckpt ? rg_model_declare(&m->config, &look, err) : rg_model_open(ckpt, &look, err);
     finder found = { .weights = &m->weights, .declared = d, .link = m->link, .n_changed = 1,
                      .was_recut = rg_array((size_t)m->weights.n, sizeof *found.was_recut),
-                     .state_units = rg_array((size_t)m->config.n_layers, sizeof *found.state_units) };
-    bool ok = d && ((found.was_recut && found.state_units) || rg_fail_memory(err, (size_t)m->weights.n));
+                     .state_cut = rg_array((size_t)m->config.n_layers, sizeof *found.state_cut) };
+    bool ok = d && ((found.was_recut && found.state_cut) || rg_fail_memory(err, (size_t)m->weights.n));
 
-    m->state_units = found.state_units;
+    m->state_cut = found.state_cut;
     if (ok) {
         d->link = m->link;
         ok = rg_share_state(d, err);
@@ -243,7 +245,7 @@ static bool settle(rg_model *m, const rg_checkpoint *ckpt, const rg_model_option
     }
     while (ok && found.n_changed) {
         found.n_changed = 0;
-        memset(found.state_units, 0, (size_t)m->config.n_layers * sizeof *found.state_units);
+        memset(found.state_cut, 0, (size_t)m->config.n_layers * sizeof *found.state_cut);
         ok = run_text(d, 1, 1, &found, NULL, err);
     }
     rg_model_close(d);
@@ -289,22 +291,22 @@ bool rg_share_weights(rg_model *m, const rg_checkpoint *ckpt, const rg_model_opt
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
-static int64_t units_of_state(const rg_model *m, int layer, int buffer)
+static rg_state_cut cut_of_state(const rg_model *m, int layer, int buffer)
 {
-    const int64_t units = m->state_units ? m->state_units[layer][buffer] : 0;
+    const rg_state_cut none = { 0 };
 
-    return units > 0 ? units : 0;
+    return m->state_cut && m->state_cut[layer][buffer].units > 0 ? m->state_cut[layer][buffer] : none;
 }
 
 /* A rank's part of it. */
-static void cut_buffer(rg_buffer *b, int64_t units, int rank, int n)
+static void cut_buffer(rg_buffer *b, rg_state_cut cut, int rank, int n)
 {
-    const size_t own = (size_t)(rg_rank_first(units, rank + 1, n) - rg_rank_first(units, rank, n));
+    const size_t own = (size_t)(rg_rank_first(cut.units, rank + 1, n) - rg_rank_first(cut.units, rank, n));
 
-    if (!units)
+    if (!cut.units)
         return;
-    b->bytes = b->bytes / (size_t)units * own;
-    b->draft_bytes = b->draft_bytes / (size_t)units * own;
+    b->bytes = b->bytes / (size_t)cut.units * own;
+    b->draft_bytes = cut.common + (b->draft_bytes - cut.common) / (size_t)cut.units * own;
 }
 
 /* What a rank keeps: some heads of the layers that have enough of them, and parts of recurrent states. */
@@ -322,7 +324,7 @@ static bool declare_here(const rg_model *m, int rank, rg_keep *keep, rg_state_sp
         else if (!kv->latent && kv->n_heads >= n)
             kv->n_heads = (int)(rg_rank_first(kv->n_heads, rank + 1, n) - rg_rank_first(kv->n_heads, rank, n));
         for (int b = 0; b < keep[i].n_buffers; b++)
-            cut_buffer(&keep[i].buffer[b], units_of_state(m, i, b), rank, n);
+            cut_buffer(&keep[i].buffer[b], cut_of_state(m, i, b), rank, n);
     }
     if (!rg_state_declare(spec, keep, c->n_layers, m->kv_type, m->state.max_draft, err))
         return false;
@@ -375,7 +377,7 @@ bool rg_share_state(rg_model *m, rg_error *err)
     }
     for (int i = 0; i < c->n_layers; i++)
         for (int b = 0; b < m->keep[i].n_buffers; b++)
-            if (!units_of_state(m, i, b)) /* what is cut is found by rg_share_state_here */
+            if (!cut_of_state(m, i, b).units) /* what is cut is found by rg_share_state_here */
                 m->keep[i].buffer[b] = m->keep_here[i].buffer[b];
     return true;
 }
@@ -397,7 +399,7 @@ rg_shared rg_share_count(const rg_model *m)
         sum.n_layers_kv_split += m->keep[i].kv.group >= 0 && m->keep[i].shared_with < 0 && m->keep[i].kv.here;
         for (int b = 0; b < m->keep[i].n_buffers; b++)
             if (m->keep[i].buffer[b].per == RG_PER_SEQUENCE)
-                *(units_of_state(m, i, b) ? &sum.state_split_bytes : &sum.state_whole_bytes) +=
+                *(cut_of_state(m, i, b).units ? &sum.state_split_bytes : &sum.state_whole_bytes) +=
                     m->keep[i].buffer[b].bytes;
     }
     return sum;

@@ -23,7 +23,7 @@ typedef struct rg_shared {
     uint64_t state_split_bytes, state_whole_bytes; /* of recurrent states of a sequence, likewise */
 } rg_shared;
 /* rg_shard.state_here, of a model. */
-const rg_buffer *rg_share_state_here(const void *model, const rg_buffer *whole, int64_t units);
+const rg_buffer *rg_share_state_here(const void *model, const rg_buffer *whole, int64_t units, size_t common);
 rg_shared rg_share_count(const rg_model *m);
 /* Add to the model's notes what each rank has all of. */
 bool rg_share_note(rg_model *m, rg_error *err) RG_MUST_CHECK;

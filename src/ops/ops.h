@@ -48,6 +48,7 @@ typedef struct rg_weight {
     int64_t n_mats, rows, cols; /* stacked matrices of [rows, cols]; a vector is [1, 1, n] */
     const rg_placed *placed;    /* a matrix, bound; else NULL */
     const float *vec;           /* a vector or small table in f32, bound; else NULL */
+    int64_t apart;              /* of vec: values from one row to the next; 0: cols */
     const rg_placed *placed_vec; /* its copy in a back end that does not read the host's memory; else NULL */
     rg_split split;             /* how ranks share it, where they do */
     const struct rg_weight_part *part; /* what this rank has of it; NULL: all of it */
@@ -56,6 +57,12 @@ typedef struct rg_weight {
     bool wide;                  /* columns that meet zeros are skipped: a wish of the placing (placed.h) */
     const rg_delta *deltas;     /* of a matrix, by the number of the adapter; NULL: no adapter changes it */
 } rg_weight;
+
+/* Values from one row of a weight's vec to the next. */
+static inline size_t rg_vec_stride(const rg_weight *w)
+{
+    return (size_t)(w->apart ? w->apart : w->cols);
+}
 
 /* A rank's part of a weight: of `units` equal runs of what split names, those of the rank (rg_rank_first). */
 typedef struct rg_weight_part {

@@ -79,6 +79,7 @@ typedef struct way {
     bool exact;
     int n_threads, cut; /* rows of a step */
     bool beside;        /* with another sequence in each step */
+    int n_draft;        /* of a step's rows; all but the last of them are accepted */
 } way;
 
 static void expect_exchanges(const test_model *t, const test_rig *rig, int rows)
@@ -112,9 +113,10 @@ static float *logits_of(const test_model *t, const golden *g, way how)
     const bool whole = rig.runner->sees != RG_CAUSAL;
     if (whole)
         rg_seq_scratch(q);
-    for (int done = 0, n; done < (int)g->n; done += n) {
+    for (int done = 0, n, n_draft; done < (int)g->n; done += n - (n_draft > 0)) {
         n = whole || how.cut > (int)g->n - done ? (int)g->n - done : how.cut;
-        const test_feed feeds[] = { { .seq = q, .ids = g->ids + done, .n = n },
+        n_draft = whole || n <= how.n_draft ? 0 : how.n_draft;
+        const test_feed feeds[] = { { .seq = q, .ids = g->ids + done, .n = n, .n_draft = n_draft },
                                     { .seq = other, .ids = g->ids + done % 3, .n = 1 } };
 
         assert_true(rg_seq_grow(rig.states, q, done + n) && rg_seq_grow(rig.states, other, other->length + 1));
@@ -124,7 +126,9 @@ static float *logits_of(const test_model *t, const golden *g, way how)
         test_rig_step(&rig, feeds, how.beside && !whole ? 2 : 1, keep, &k);
         expect_exchanges(t, &rig, n + (how.beside && !whole));
         if (!whole)
-            rg_seq_advance(rig.states, q, n, 0, NULL);
+            rg_seq_advance(rig.states, q, n, n_draft, NULL);
+        if (n_draft)
+            rg_seq_commit(rig.states, q, n_draft - 1, NULL, NULL);
         if (how.beside && !whole)
             rg_seq_advance(rig.states, other, 1, 0, NULL);
     }
@@ -160,6 +164,7 @@ static void check_family(const char *folder, rg_ranks *ranks)
             test_close_to(what, logits, g.logits, g.n * (size_t)t.m->config.vocab_size, TOLERANCE);
         same_bits(what, &t, &g, (way){ exact, 1, 5, true }, logits);
         same_bits(what, &t, &g, (way){ exact, 2, 1, false }, logits);
+        same_bits(what, &t, &g, (way){ exact, 1, 6, true, .n_draft = 4 }, logits);
         free(logits);
     }
     test_model_close(&t);
@@ -300,7 +305,8 @@ static void recurrent_states_are_cut(void **state)
         const char *folder;
         bool all;
     } cases[] = { { "gla", true }, { "retnet", true }, { "kimi-linear", true }, { "recurrent-gemma", false },
-                  { "mamba2", false }, { "qwen3-next", false }, { "granite-hybrid", false } };
+                  { "mamba2", false }, { "qwen3-next", false }, { "granite-hybrid", false },
+                  { "mamba", false }, { "s4d-lin", true }, { "s4", true }, { "jamba", false } };
     rg_error err = { 0 };
 
     (void)state;
@@ -318,7 +324,7 @@ static void recurrent_states_are_cut(void **state)
             for (int b = 0; b < whole->keep[l].n_buffers; b++) {
                 const size_t all = whole->keep[l].buffer[b].bytes, first = m[0]->keep_here[l].buffer[b].bytes;
 
-                assert_int_equal(m[0]->state_units[l][b] > 0 ? all - first : first, m[1]->keep_here[l].buffer[b].bytes);
+                assert_int_equal(m[0]->state_cut[l][b].units > 0 ? all - first : first, m[1]->keep_here[l].buffer[b].bytes);
             }
         for (int r = 0; r < 2; r++)
             rg_model_close(m[r]);

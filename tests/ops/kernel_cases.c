@@ -707,8 +707,8 @@ static bool scan_same(cases *c, int n, int d_state, int mode, bool replay)
     for (int i = 0; i < n; i++)
         in[n + i] = fabsf(in[n + i]);
     memcpy(h_ref, h, all);
-    c->ref->scan_row(h_ref, a, (size_t)n, d_state, n, in, in + n, b, g, in + 2 * n, in + 3 * n, replay ? NULL : y_ref);
-    c->k->scan_row(h, a, (size_t)n, d_state, n, in, in + n, b, g, in + 2 * n, in + 3 * n, replay ? NULL : y);
+    c->ref->scan_row(h_ref, (size_t)n, a, (size_t)n, d_state, n, in, in + n, b, g, in + 2 * n, in + 3 * n, replay ? NULL : y_ref);
+    c->k->scan_row(h, (size_t)n, a, (size_t)n, d_state, n, in, in + n, b, g, in + 2 * n, in + 3 * n, replay ? NULL : y);
     snprintf(what, sizeof what, "%s scan_row n %d d_state %d mode %d replay %d", c->k->isa, n, d_state, mode, replay);
     return same_floats(h, h_ref, all / 4, what) && (replay || same_floats(y, y_ref, (size_t)n, what));
 }

@@ -32,7 +32,7 @@ static void modes_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_sp
     const rg_weight *m = op->w[0];
     const size_t channels = (size_t)m->cols;
     float *scratch = rg_cpu_scratch(r, f);
-    rg_modes w = { .x = k.at + c, .m = m->vec + c, .d = op->w[1]->vec + c, .ldx = channels, .ldm = channels,
+    rg_modes w = { .x = k.at + c, .m = m->vec + c, .d = op->w[1]->vec + c, .ldx = channels, .ldm = rg_vec_stride(m),
                    .n_modes = op->n, .full = m->rows == (int64_t)op->n * RG_FULL_MODE_ROWS };
     int committed = s->n_rows - s->n_draft;
 

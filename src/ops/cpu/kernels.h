@@ -346,11 +346,11 @@ typedef struct rg_cpu {
      * i % 16 = fma(q[h][i], keys[j][i], lane). */
     void (*index_scores)(float *score, const rg_index *x);
 
-    /* One row of Mamba's recurrence over channels [0, n) of arrays whose state rows are ld apart: dt already
+    /* One row of Mamba's recurrence over channels [0, n) of h and a, whose rows are ldh and lda apart: dt already
      * softplus-ed; for s in 0 .. d_state - 1: h[s] = fma(exp(dt * a[s]), h[s], (dt * B[s]) * x); acc = fma(C[s], h[s],
      * acc) from 0; y = fma(D, x, acc) * silu(z).  y NULL: only the state advances (replay). */
-    void (*scan_row)(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt,
-                     const float *b, const float *c, const float *d, const float *z, float *y);
+    void (*scan_row)(float *h, size_t ldh, const float *a, size_t lda, int d_state, int n, const float *x,
+                     const float *dt, const float *b, const float *c, const float *d, const float *z, float *y);
     /* One row of n channels; chains go over the modes, rising, real part first.  X and Y are the parts of x:
      *     full: q = chain: fma(R1, Y, fma(R0, X, .)) from 0
      *     X' = fma(B0, u, fma(E0, X, -(E1 * Y))), Y' = fma(B1, u, fma(E0, Y, E1 * X)); full: then fma(F, q, .)

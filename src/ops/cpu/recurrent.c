@@ -143,21 +143,21 @@ void rg_cpu_conv(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
 /* ---- scan -------------------------------------------------------------------------------------------------------- */
 
-/* Where a chunk's recurrence stands: h and a with rows ld apart, in the state or, for drafts, in scratch. */
+/* Where a chunk's recurrence stands: h and a with rows ldh and lda apart, in the state or, for drafts, in scratch. */
 typedef struct at_work {
     float *h;
     const float *a;
-    size_t ld;
+    size_t ldh, lda;
 } at_work;
 
 /* h and a of n channels copied side by side into scratch. */
 static at_work copy_of(const at_work *w, int d_state, int n, float *scratch)
 {
-    at_work copy = { .h = scratch, .a = scratch + RG_SCAN_VALUES, .ld = (size_t)n };
+    at_work copy = { .h = scratch, .a = scratch + RG_SCAN_VALUES, .ldh = (size_t)n, .lda = (size_t)n };
 
     for (int i = 0; i < d_state; i++) {
-        memcpy(scratch + (size_t)(i * n), w->h + (size_t)i * w->ld, (size_t)n * sizeof(float));
-        memcpy(scratch + RG_SCAN_VALUES + (size_t)(i * n), w->a + (size_t)i * w->ld, (size_t)n * sizeof(float));
+        memcpy(scratch + (size_t)(i * n), w->h + (size_t)i * w->ldh, (size_t)n * sizeof(float));
+        memcpy(scratch + RG_SCAN_VALUES + (size_t)(i * n), w->a + (size_t)i * w->lda, (size_t)n * sizeof(float));
     }
     return copy;
 }
@@ -168,13 +168,13 @@ static void scan_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
     kept k = kept_of(f, op->buffer, s);
     int d_state = (int)op->w[0]->rows, committed = s->n_rows - s->n_draft;
     size_t inner = (size_t)op->w[0]->cols;
-    at_work w = { k.at + c, op->w[0]->vec + c, inner };
+    at_work w = { k.at + c, op->w[0]->vec + c, inner, rg_vec_stride(op->w[0]) };
     float *scratch = rg_cpu_scratch(r, f), *dt = scratch + 2 * RG_SCAN_VALUES;
 
     for (int i = 0; rg_span_is_fresh(s) && i < d_state; i++)
         memset(w.h + (size_t)i * inner, 0, (size_t)n * sizeof(float));
     for (int i = 0; i < s->n_replay; i++)
-        r->cpu->scan_row(w.h, w.a, w.ld, d_state, n, logged(&k, i) + c, logged(&k, i) + inner + c,
+        r->cpu->scan_row(w.h, w.ldh, w.a, w.lda, d_state, n, logged(&k, i) + c, logged(&k, i) + inner + c,
                          logged(&k, i) + 2 * inner, NULL, NULL, NULL, NULL);
     for (int i = 0; i < s->n_rows; i++) {
         int row = s->first_row + i;
@@ -190,7 +190,7 @@ static void scan_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
             memcpy(log, x, (size_t)n * sizeof(float));
             memcpy(log + inner, dt, (size_t)n * sizeof(float));
         }
-        r->cpu->scan_row(w.h, w.a, w.ld, d_state, n, x, dt, b, b + d_state, op->w[1]->vec + c,
+        r->cpu->scan_row(w.h, w.ldh, w.a, w.lda, d_state, n, x, dt, b, b + d_state, op->w[1]->vec + c,
                          rg_act_row(f, op->in[3], row) + c, rg_act_row(f, op->out[0], row) + c);
     }
 }
@@ -210,7 +210,7 @@ static void prefetch_state(const rg_fwd *f, const rg_op *op, const rg_span *s, i
 {
     const float *h = kept_of(f, op->buffer, s).at + c, *a = op->w[0]->vec + c;
 
-    for (int64_t i = 0; i < op->w[0]->rows; i++, h += op->w[0]->cols, a += op->w[0]->cols)
+    for (int64_t i = 0; i < op->w[0]->rows; i++, h += op->w[0]->cols, a += rg_vec_stride(op->w[0]))
         for (int k = 0; k < n; k += 16) {
             __builtin_prefetch(h + k, 1);
             __builtin_prefetch(a + k);

@@ -415,7 +415,8 @@ static void product_of_columns(rg_shard *s, rg_fwd *f, const rg_op *op, int i)
 
     write_whole(s, f, y, op->accumulate);
     if (s->finder && !is_view(op->in[0]) && units_of(s, f, op->in[0]) && units_of(s, f, op->in[0]) != part->units)
-        (void)s->finder->recut(s->finder->arg, op->w[i], units_of(s, f, op->in[0]));
+        (void)(s->finder->recut(s->finder->arg, op->w[i], units_of(s, f, op->in[0])) ||
+               want_units(s, f, op->in[0], part->units));
     fit(s, f, op->in[0], part->units);
     rg_act *term = op->accumulate ? rg_act_rows(f, "term", y->rows, y->cols) : y;
     rg_op one = { .kind = RG_OP_LINEAR,
@@ -655,10 +656,60 @@ static void linear_heads(rg_shard *s, rg_fwd *f, const rg_op *op)
 
 /* ---- recurrences: their state is cut with their channels or heads ---- */
 
-/* This rank's part of the state; NULL: it is not cut so. */
-static const rg_buffer *state_here(const rg_shard *s, const rg_op *op, int64_t units)
+/* This rank's part of the state; NULL: it is not cut so.  common: values of a draft row's log that all parts read. */
+static const rg_buffer *state_here(const rg_shard *s, const rg_op *op, int64_t units, int common)
 {
-    return s->state_here && units >= s->link->n ? s->state_here(s->state_arg, op->buffer, units) : NULL;
+    if (!s->state_here || units < s->link->n)
+        return NULL;
+    return s->state_here(s->state_arg, op->buffer, units, (size_t)common * sizeof(float));
+}
+
+/* Columns of a table of many rows, as one. */
+static const rg_weight *slice_columns(rg_weight *to, const rg_weight *w, run_of run)
+{
+    *to = *w;
+    to->cols = run.n;
+    to->apart = (int64_t)rg_vec_stride(w);
+    to->vec = w->vec ? w->vec + run.first : NULL;
+    return to;
+}
+
+/* Recurrences whose channels never meet: this rank's channels of the state, of all inputs but in[2] of a scan, which
+ * belongs to all, and of tables and vectors. */
+static void channels(rg_shard *s, rg_fwd *f, const rg_op *op)
+{
+    const bool scans = op->kind == RG_OP_SCAN;
+    const int common = scans ? (int)op->w[0]->rows : 0, all = op->in[0]->cols;
+    int64_t units = common_units(s, f, op);
+    const rg_buffer *here = state_here(s, op, units = units && all % units == 0 ? units : all, common);
+    const int mark = rg_act_mark(f);
+    const rg_weight *maker = maker_of(s, f, op);
+    rg_weight w[2], b[2];
+    rg_op one = *op;
+
+    if (!here) {
+        all_alike(s, f, op);
+        return;
+    }
+    agree(s, f, op, units);
+    const run_of run = run_at(op->in[0], units, s->link->rank, s->link->n);
+    for (size_t i = 0; i < RG_LEN(op->in) && op->in[i]; i++)
+        if (scans && i == 2)
+            make_whole(s, f, op->in[i]);
+        else if (fit(s, f, op->in[i], units))
+            one.in[i] = own_run(s, f, op->in[i], units);
+    for (int i = 0; i < 2; i++) {
+        one.w[i] = op->w[i] && op->w[i]->rows > 1 ? slice_columns(&w[i], op->w[i], run)
+                                                  : slice(&w[i], op->w[i], run.first, run.n);
+        one.b[i] = slice(&b[i], op->b[i], run.first, run.n);
+    }
+    if (is_view(op->out[0]))
+        write_whole(s, f, op->out[0], false);
+    one.buffer = here;
+    one.out[0] = own_run(s, f, op->out[0], units);
+    pass_on(s, f, &one);
+    rg_act_release(f, mark);
+    settle(s, f, op->out[0], units, maker, false);
 }
 
 /* A convolution of channels by themselves, with one result each. */
@@ -666,7 +717,7 @@ static void conv(rg_shard *s, rg_fwd *f, const rg_op *op)
 {
     const rg_act *x = op->in[0];
     const int64_t units = is_view(x) || is_view(op->out[0]) ? 0 : units_of(s, f, x);
-    const rg_buffer *here = units && op->out[0]->cols == x->cols ? state_here(s, op, units) : NULL;
+    const rg_buffer *here = units && op->out[0]->cols == x->cols ? state_here(s, op, units, 0) : NULL;
 
     if (!here) {
         all_alike(s, f, op);
@@ -744,10 +795,21 @@ static int64_t recurrence_units(const rg_op *op)
     return units;
 }
 
+/* Values of a draft row's log that every rank has: of all operands but q, those that are not cut. */
+static int common_values(const rg_op *op)
+{
+    int sum = 0;
+
+    for (int i = 1; i < OPERANDS; i++)
+        if (op->in[i] && !is_cut(op, i))
+            sum += op->in[i]->cols;
+    return sum;
+}
+
 static void linear_attention(rg_shard *s, rg_fwd *f, const rg_op *op)
 {
     const int64_t units = recurrence_units(op);
-    const rg_buffer *here = state_here(s, op, units);
+    const rg_buffer *here = state_here(s, op, units, common_values(op));
     rg_linear_attention_params p = *op->recurrence;
     const int mark = rg_act_mark(f), each = p.n_heads / (int)units;
     const int first = (int)rg_rank_first(units, s->link->rank, s->link->n) * each;
@@ -836,6 +898,9 @@ static rule *const rules[RG_OP_COUNT] = {
     [RG_OP_MLA_ATTENTION] = mla_attention,
     [RG_OP_MOE] = moe,
     [RG_OP_CONV] = conv,
+    [RG_OP_SCAN] = channels,
+    [RG_OP_STATE_SPACE] = channels,
+    [RG_OP_LRU] = channels,
     [RG_OP_LINEAR_ATTENTION] = linear_attention,
     [RG_OP_DECAY] = decay,
     [RG_OP_FETCH] = fetch,

@@ -28,8 +28,9 @@ typedef struct rg_shard {
     const rg_weight *maker[RG_MAX_ACTS]; /* of each that is split: whose rows its columns come from, or NULL */
     /* While it is found out which weights and states ranks can have parts of, of a text that computes nothing. */
     const struct rg_shard_finder *finder; /* NULL: that is known */
-    /* What this rank keeps of a recurrence's state, which is cut into so many equal parts; NULL: all of it. */
-    const rg_buffer *(*state_here)(const void *arg, const rg_buffer *whole, int64_t units);
+    /* What this rank keeps of a recurrence's state, which is cut into so many equal parts; NULL: all of it.  Of a draft
+     * row in its log, `common` bytes belong to all parts. */
+    const rg_buffer *(*state_here)(const void *arg, const rg_buffer *whole, int64_t units, size_t common);
     const void *state_arg;
 } rg_shard;
 

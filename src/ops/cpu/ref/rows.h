@@ -601,12 +601,12 @@ static void rows_merge(rg_softmax *a, const rg_softmax *b, int v_dim)
 
 enum { CHANNELS = 64 }; /* whose sums stay near while the states go by */
 
-ALWAYS_INLINE void scan_some(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt,
-                      const float *b, const float *c, float *restrict acc)
+ALWAYS_INLINE void scan_some(float *h, size_t ldh, const float *a, size_t lda, int d_state, int n, const float *x,
+                      const float *dt, const float *b, const float *c, float *restrict acc)
 {
     for (int i = 0; i < n; i++)
         acc[i] = 0.0f;
-    for (int s = 0; s < d_state; s++, h += ld, a += ld) {
+    for (int s = 0; s < d_state; s++, h += ldh, a += lda) {
         float bs = b[s], cs = c ? c[s] : 0.0f;
 
         LANES
@@ -617,15 +617,15 @@ ALWAYS_INLINE void scan_some(float *h, const float *a, size_t ld, int d_state, i
     }
 }
 
-static void rows_scan_row(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt,
-                          const float *b, const float *c, const float *d, const float *z, float *y)
+static void rows_scan_row(float *h, size_t ldh, const float *a, size_t lda, int d_state, int n, const float *x,
+                          const float *dt, const float *b, const float *c, const float *d, const float *z, float *y)
 {
     _Alignas(64) float acc[CHANNELS];
 
     for (int i = 0; i < n; i += CHANNELS) {
         int some = n - i < CHANNELS ? n - i : CHANNELS;
 
-        scan_some(h + i, a + i, ld, d_state, some, x + i, dt + i, b, y ? c : NULL, acc);
+        scan_some(h + i, ldh, a + i, lda, d_state, some, x + i, dt + i, b, y ? c : NULL, acc);
         if (!y)
             continue;
         LANES
