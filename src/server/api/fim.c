@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-/* Marks as the families' vocabularies write them.  suffix_first: the text after the gap stands first. */
+/* Marks as vocabularies write them.  suffix_first: the text after the gap comes first, and no mark behind the other. */
 static const struct {
     const char *prefix, *suffix, *middle, *repo, *file;
     bool suffix_first;
@@ -20,7 +20,7 @@ static const struct {
     { "▁<PRE>", "▁<SUF>", "▁<MID>", NULL, NULL, false },
     { "<PRE>", "<SUF>", "<MID>", NULL, NULL, false },
     { "<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", NULL, NULL, false },
-    { "[PREFIX]", "[SUFFIX]", "[MIDDLE]", NULL, NULL, true },
+    { "[PREFIX]", "[SUFFIX]", NULL, NULL, NULL, true },
     { "<FIM_PREFIX>", "<FIM_SUFFIX>", "<FIM_MIDDLE>", NULL, NULL, false },
 };
 
@@ -87,7 +87,7 @@ bool rg_fim_write(rg_mixed *p, const rg_served *s, const rg_fim_prompt *prompt, 
         return false;
     if (f->suffix_first)
         return mark(p, f->suffix, e) && text(p, s, prompt->suffix, e) && mark(p, f->prefix, e) &&
-               text(p, s, prompt->prefix, e) && mark(p, f->middle, e) && text(p, s, prompt->start, e);
+               text(p, s, prompt->prefix, e) && text(p, s, prompt->start, e);
     return mark(p, f->prefix, e) && text(p, s, prompt->prefix, e) && mark(p, f->suffix, e) &&
            text(p, s, prompt->suffix, e) && mark(p, f->middle, e) && text(p, s, prompt->start, e);
 }
