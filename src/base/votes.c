@@ -16,7 +16,7 @@ rg_string rg_vote_text(rg_string text, const char *after)
 {
     const char *at = text.n ? text.data : "", *end = at + text.n;
 
-    for (const char *next = at; after && (next = memmem(next, (size_t)(end - next), after, strlen(after)));)
+    for (const char *next = at; after && *after && (next = memmem(next, (size_t)(end - next), after, strlen(after)));)
         at = next += strlen(after);
     while (at < end && is_around(*at))
         at++;

@@ -8,8 +8,8 @@
 
 #include "base/buf.h"
 
-/* What of a text counts: what follows the last `after` in it, or all (NULL, or it does not occur), without what may
- * stand around it.  Borrowed from the text. */
+/* What of a text counts: what follows the last `after` in it, or all (NULL, empty, or it does not occur), without what
+ * may stand around it.  Borrowed from the text. */
 rg_string rg_vote_text(rg_string text, const char *after);
 
 /* Sets votes[i], i < n: how many of the n texts are equal to the i-th, if it is the first of these; else 0. */
