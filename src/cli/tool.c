@@ -143,6 +143,7 @@ bool tool_open_exact(tool *t, const tool *of, const tool_options *o, rg_error *e
                  .backend = of->backend, .n_threads = of->n_threads, .max_rows = of->max_rows, .borrows = true,
                  .borrows_model = !rounded };
     own.wrap = NULL;
+    own.attention_sparsity = 0; /* it reads all keys */
     return rg_named_recipe_find(&t->recipe, "exact", err) &&
            (!rounded || (open_model(t, &own, err) && take_self(t, &own, err))) && open_runner(t, &own, err);
 }
