@@ -60,6 +60,7 @@ struct rg_pool {
     void *arg;
     int n_active;
     bool pin;
+    atomic_bool running;
 
     _Alignas(RG_ALIGN) _Atomic uint32_t next;    /* chunks of the current phase given out by the counter */
     _Alignas(RG_ALIGN) _Atomic uint32_t gate;    /* phases ended */
@@ -251,6 +252,7 @@ void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg
     uint32_t left;
 
     RG_ASSERT(n >= 1 && n <= p->n_threads && fn);
+    RG_ASSERT(!atomic_exchange(&p->running, true)); /* two runs would take each other's chunks */
     p->fn = fn;
     p->arg = arg;
     p->n_active = n;
@@ -263,6 +265,7 @@ void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg
     self = before;
     while ((left = atomic_load_explicit(&p->left, memory_order_acquire)) != 0)
         wait_while(p, &p->left, left);
+    atomic_store(&p->running, false);
 }
 
 /* The next of n chunks behind the threads' first ones, or -1.  A thread that only learns that there are none writes

@@ -182,7 +182,7 @@ static void try_head(const rg_cpu *cpu, head *h, const float *w, bool exact, tri
     world_init(&u, cpu, 2, &sizes);
     u.exact = exact;
     u.lazy = true;
-    rg_cpu_reader_sketch(u.reader, u.pool, true);
+    rg_cpu_reader_sketch(u.reader, true);
     for (int round = 0; round < n_rounds; round++) {
         job j = { .x = x,
                   .n = 1 + round % MOST,
@@ -224,6 +224,47 @@ static void test_all_ways(void **state)
     rg_free(w);
 }
 
+/* ---- how it is made ---------------------------------------------------------------------------------------------- */
+
+typedef struct opening {
+    rg_lane_options o;
+    int n_opened;
+} opening;
+
+static void open_lane(void *arg, int thread)
+{
+    const rg_backend *b = rg_backend_find("auto", NULL);
+    opening *t = arg;
+    rg_error err;
+
+    if (thread)
+        return;
+    rg_lane *l = b->open(b, &t->o, &err);
+    t->n_opened += l != NULL;
+    b->close(l);
+}
+
+/* The pool belongs to the steps of all models of a host, and one of them may run while another model is opened. */
+static void test_made_beside_steps(void **state)
+{
+    rg_rng rng = { .seed = 4 };
+    float *w = make_head(&rng);
+    rg_error err;
+    head h;
+
+    (void)state;
+    head_init(&h, RG_F32, w, &rng);
+    rg_pool *pool = rg_pool_new(2, &err);
+    assert_ok(pool, err);
+    opening t = { .o = { .pool = pool, .activation_bytes = 4096, .sizes = { .n_threads = 2, .max_rows = 1, .max_cols = VOCAB,
+                                                                            .head = &h.weight } } };
+    rg_pool_run(pool, 2, open_lane, &t);
+    assert_int_equal(t.n_opened, 1);
+    rg_pool_free(pool);
+    head_fini(&h);
+    rg_free(w);
+}
+
 /* ---- what is left out -------------------------------------------------------------------------------------------- */
 
 /* Panels that were computed for n rows of a kind, with the best id wanted of each. */
@@ -238,7 +279,7 @@ static uint64_t computed(head *h, const float *w, int kind, int n)
 
     world_init(&u, world_cpu(0), 2, &sizes);
     u.lazy = true;
-    rg_cpu_reader_sketch(u.reader, u.pool, true);
+    rg_cpu_reader_sketch(u.reader, true);
     for (int i = 0; i < n; i++) {
         const rg_span span = { .n_rows = 1, .start = 1 };
         const rg_batch b = {
@@ -307,6 +348,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_ways),
+        cmocka_unit_test(test_made_beside_steps),
         cmocka_unit_test(test_how_many),
         cmocka_unit_test(test_picks),
     };

@@ -401,9 +401,8 @@ bool rg_cpu_can(int layer, const rg_op *op, rg_error *err);
 /* The reader that computes.  Its kernels and scratch; one per engine, shared by the threads of a step. */
 typedef struct rg_cpu_reader rg_cpu_reader;
 rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_reader_sizes *sizes, rg_error *err);
-/* Make the sketch of sizes->head, on threads of this pool, where that pays, or, if `always`, can be.  Without memory
- * for it there is none. */
-void rg_cpu_reader_sketch(rg_cpu_reader *r, rg_pool *pool, bool always);
+/* Make the sketch of sizes->head, where that pays, or, if `always`, can be.  Without memory for it there is none. */
+void rg_cpu_reader_sketch(rg_cpu_reader *r, bool always);
 /* What was left out of logits so far: rows of them that were screened, panels of 16 ids that these have together, and
  * those that were computed. */
 typedef struct rg_screen_counts {

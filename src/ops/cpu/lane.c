@@ -72,7 +72,7 @@ rg_lane *rg_cpu_lane_open(const rg_backend *b, const rg_lane_options *o, rg_erro
         rg_cpu_lane_close(&l->base);
         return NULL;
     }
-    rg_cpu_reader_sketch(l->reader, l->pool, false);
+    rg_cpu_reader_sketch(l->reader, false);
     l->base.reader = rg_cpu_reader_of(l->reader);
     return &l->base;
 }

@@ -59,7 +59,7 @@ static size_t bytes_of_weights(const rg_reader_sizes *s)
     return bytes;
 }
 
-void rg_cpu_reader_sketch(rg_cpu_reader *r, rg_pool *pool, bool always)
+void rg_cpu_reader_sketch(rg_cpu_reader *r, bool always)
 {
     const rg_weight *head = r->sizes.head;
     const rg_packed *w = head && head->placed ? rg_packed_of(head->placed) : NULL;
@@ -74,7 +74,7 @@ void rg_cpu_reader_sketch(rg_cpu_reader *r, rg_pool *pool, bool always)
     r->screen = s;
     s->head = head;
     s->always = always;
-    s->sketch = rg_sketch_new(w, pool, r->sizes.n_threads);
+    s->sketch = rg_sketch_new(w, r->sizes.n_threads);
     if (s->sketch) {
         const size_t n = MOST_ROWS * (size_t)s->sketch->n_blocks;
 

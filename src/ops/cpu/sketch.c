@@ -199,7 +199,7 @@ static void make(const maker *m, rg_pool *pool)
     s->longest = 2 * (s->longest + length_of(s->center, s->cols));
 }
 
-rg_sketch *rg_sketch_new(const rg_packed *w, rg_pool *pool, int n_threads)
+rg_sketch *rg_sketch_new(const rg_packed *w, int n_threads)
 {
     const size_t cols = (size_t)w->placed.cols, n = (size_t)n_threads;
     rg_sketch *s = rg_zalloc(sizeof *s);
@@ -210,7 +210,8 @@ rg_sketch *rg_sketch_new(const rg_packed *w, rg_pool *pool, int n_threads)
                 .sums = sums,
                 .longest = rg_array(n, sizeof *m.longest),
                 .room = rg_array(2 * n * cols, sizeof *m.room) }; /* fits: likewise */
-    bool ok = s && sums && m.longest && m.room;
+    rg_pool *pool = rg_pool_new(n_threads, NULL);
+    bool ok = s && sums && m.longest && m.room && pool;
 
     if (ok) {
         *s = (rg_sketch){ .panel_bytes = panel_bytes_of(w->placed.cols),
@@ -230,6 +231,7 @@ rg_sketch *rg_sketch_new(const rg_packed *w, rg_pool *pool, int n_threads)
     rg_free(sums);
     rg_free(m.longest);
     rg_free(m.room);
+    rg_pool_free(pool);
     if (ok)
         return s;
     rg_sketch_free(s);
