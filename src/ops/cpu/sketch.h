@@ -47,8 +47,8 @@ typedef struct rg_sketch {
     const float *bias; /* [rows], of the head; NULL: none.  Borrowed */
 } rg_sketch;
 
-/* Make a sketch of matrix 0 of w, on n_threads of its own: other models' steps run on the host's pool meanwhile.  NULL: there
- * is no memory. */
+/* Make a sketch of matrix 0 of w, on n_threads of its own: other models' steps run on the host's pool meanwhile.  NULL:
+ * there is no memory. */
 rg_sketch *rg_sketch_new(const rg_packed *w, int n_threads);
 void rg_sketch_free(rg_sketch *s); /* NULL is fine */
 
