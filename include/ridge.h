@@ -456,6 +456,8 @@ typedef struct rg_options {
     double attention_sparsity; /* of attention, each head of a row leaves out blocks of 64 keys whose weights are all
                              *   below this threshold, at least 0 and less than 1: lossy, at most the threshold times
                              *   the keys of a row is lost of its weight.  0: nothing is left out */
+    bool whole_head;        /* compute all logits of every step: a large head is not kept in a coarse copy besides,
+                             *   which changes no id, but takes memory and a second or so of opening */
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8", "q4" */
     int32_t max_seq_len;    /* positions of a sequence; 0: what the model allows.  No memory is reserved for them */
     int32_t max_seqs;       /* sequences that run at once, at most 65,536; 0: 64 */

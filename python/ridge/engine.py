@@ -309,7 +309,7 @@ class Engine(Vectors):
 
 def open(path: Union[str, os.PathLike[str]], *, host: Optional[Host] = None, n_threads: int = 0, pin: bool = False,
          numa_copies: bool = False, isa: str = "auto", recipe: str = "fast", sparsity: Optional[str] = None,
-         attention_sparsity: float = 0, kv_type: Optional[str] = None, max_seq_len: int = 0, max_seqs: int = 0, max_batch_rows: int = 0, kv_bytes: int = 0,
+         attention_sparsity: float = 0, whole_head: bool = False, kv_type: Optional[str] = None, max_seq_len: int = 0, max_seqs: int = 0, max_batch_rows: int = 0, kv_bytes: int = 0,
          max_waiting: int = 0, max_waiting_ids: int = 0, max_wait_s: float = 0, step_s: float = 0, pace: float = 0,
          share_prefixes: bool = False, static_batching: bool = False, prefix_cache: bool = True,
          prefix_folder: Union[str, os.PathLike[str], None] = None, prefix_bytes: int = 0,
@@ -321,7 +321,7 @@ def open(path: Union[str, os.PathLike[str]], *, host: Optional[Host] = None, n_t
     """Open a checkpoint (a GGUF file or a Hugging Face folder) and start its engine.
 
     Options are those of rg_options in ridge.h, with its meanings of 0 and None: `n_threads` (0: physical cores within the
-    quota), `recipe` ("fast", "exact", "llm.int8"), `attention_sparsity` (a threshold; lossy), `kv_type` ("f32", "f16", "bf16", "q8", "q4"), `max_seq_len`, `max_seqs`
+    quota), `recipe` ("fast", "exact", "llm.int8", "round16"), `attention_sparsity` (a threshold; lossy), `kv_type` ("f32", "f16", "bf16", "q8", "q4"), `max_seq_len`, `max_seqs`
     (sequences that run at once), `kv_bytes` (memory for their state), `prefix_folder` (cached prefixes are kept there as files, `prefix_bytes` of them), `draft` ("auto", "ngram", a path ...; answers are the
     same with it), `adapters` (name: path), `chat_template` (a file, or one of the checkpoint's by name).  `host`: run beside
     the host's other engines, with its threads and its budget.  `progress(what, done)` is called while opening."""
@@ -329,7 +329,7 @@ def open(path: Union[str, os.PathLike[str]], *, host: Optional[Host] = None, n_t
     put(options, n_threads=n_threads, pin=pin, numa_copies=numa_copies, max_seq_len=max_seq_len, max_seqs=max_seqs,
         max_batch_rows=max_batch_rows, kv_bytes=kv_bytes, max_waiting=max_waiting, max_waiting_ids=max_waiting_ids,
         max_wait_s=max_wait_s, step_s=step_s, pace=pace, share_prefixes=share_prefixes, static_batching=static_batching,
-        no_prefix_cache=not prefix_cache, prefix_bytes=prefix_bytes, max_draft=max_draft, expert_bytes=expert_bytes, attention_sparsity=attention_sparsity)
+        no_prefix_cache=not prefix_cache, prefix_bytes=prefix_bytes, max_draft=max_draft, expert_bytes=expert_bytes, attention_sparsity=attention_sparsity, whole_head=whole_head)
     for name, text in (("isa", isa), ("recipe", recipe), ("sparsity", sparsity), ("kv_type", kv_type), ("pack_cache", pack_cache),
                        ("prefix_folder", prefix_folder),
                        ("draft", draft), ("verify", verify), ("preempt", preempt), ("chat_template", chat_template),

@@ -352,7 +352,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
                             .max_rows = room,
                             .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
-                            .draws = true, .pool = rg_host_pool(e->hosted.host), .pin = o->pin || o->numa_copies,
+                            .draws = !o->whole_head, .pool = rg_host_pool(e->hosted.host),
+                            .pin = o->pin || o->numa_copies,
                             .n_nodes = o->numa_copies ? rg_nodes() : 0 };
     e->runner = rg_drafts_tap(&e->drafts, &r, err) ? rg_model_runner_new(e->model, &r, err) : NULL;
     if (!e->runner)

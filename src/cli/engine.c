@@ -31,6 +31,7 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
     o.prefix_bytes = v->prefix_memory;
     o.sparsity = v->sparsity;
     o.attention_sparsity = (double)v->attention_sparsity;
+    o.whole_head = v->whole_head;
     if (!v->draft)
         v->draft = "auto";
     o.draft = find_draft(v);

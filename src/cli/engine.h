@@ -7,6 +7,7 @@
 typedef struct cli_engine {
     int32_t ctx, max_seqs, draft_max;
     float attention_sparsity;
+    bool whole_head;
     size_t kv_memory, expert_memory, prefix_memory;
     const char *prefix_cache, *kv_type, *pack_cache, *sparsity, *draft, *verify, *chat_template, *preempt;
     cli_loras loras;
@@ -25,6 +26,8 @@ typedef struct cli_engine {
     { "--prefix-memory", CLI_BYTES, &(v).prefix_memory, "BYTES", "of these files, the oldest go (default 8G)" },       \
     CLI_SPARSITY_OPTION((v).sparsity),                                                                                 \
     CLI_ATTENTION_SPARSITY_OPTION((v).attention_sparsity),                                                             \
+    { "--whole-head", CLI_FLAG, &(v).whole_head, NULL,                                                                 \
+      "compute all logits, and keep no coarse copy of a large head" },                                                 \
     { "--draft", CLI_STRING, &(v).draft, "HOW",                                                                        \
       "guess ids ahead, checked together: none, auto, a KIND, KIND:PATH, or by a MODEL (default: auto)" },             \
     { "--draft-max", CLI_INT, &(v).draft_max, "K", "ids guessed at once, at most", 1, RG_DRAFT_PLACES },               \

@@ -157,7 +157,7 @@ static json_t *ids_of(const char *way)
 /* One seed, one text: whatever the number of threads, and in the exact recipe the instruction set. */
 static void runs_alike(void **state)
 {
-    static const char *const ways[][2] = { { "--threads 1", "--threads 2" },
+    static const char *const ways[][2] = { { "--threads 1", "--threads 2" }, { "--threads 2", "--threads 2 --whole-head" },
                                            { "--recipe exact", "--recipe exact --isa ref" } };
 
     (void)state;

@@ -3,6 +3,7 @@
  * Every operand ends where an unmapped page begins.  Two NaN are equal whatever their payload: which operand's NaN survives
  * is not part of a recipe. */
 #include "ops/kernel_cases.h"
+#include "ops/cpu/sketch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -386,6 +387,46 @@ static bool cases_unfold(cases *c)
         for (int cols = 256; rg_layout_is_folded(layout) && cols < 2048; cols = 2 * cols + 256)
             if (!unfolded_same(c, layout, cols))
                 return false;
+    return true;
+}
+
+/* ---- sketches ------------------------------------------------------------------------------------------------------- */
+
+/* Any bytes are scales and codes. */
+static bool sketch_same(cases *c, int n_blocks, int n_panels, int mode)
+{
+    const size_t bytes = rg_sketch_codes_at(n_blocks) + (size_t)n_blocks * sizeof(rg_sketch_codes);
+    const size_t n = 16 * (size_t)n_panels, n_x = (size_t)n_blocks;
+    uint8_t *panel = walled(0, (size_t)n_panels * bytes);
+    float *x = walled(1, 32 * n_x * sizeof *x), *norm = walled(2, n_x * sizeof *norm);
+    rg_xblock *q = walled(3, n_x * sizeof *q);
+    float *out[4]; /* mid and off, of ref and of k */
+    char what[80];
+
+    for (int i = 0; i < 4; i++)
+        out[i] = walled(4 + i, n * sizeof **out);
+    for (size_t i = 0; i < (size_t)n_panels * bytes; i++)
+        panel[i] = byte(c, mode);
+    for (int i = 0; i < n_panels; i++) /* d and e */
+        floats(c, mode, (float *)(void *)(panel + (size_t)i * bytes), 32);
+    floats(c, mode == 4 ? 1 : mode, x, 32 * n_x);
+    floats(c, mode, norm, n_x);
+    c->ref->quantize(x, 32 * n_blocks, q);
+    for (int i = 0; i < 2; i++)
+        (i ? c->k : c->ref)->sketch(&(rg_sketch_product){ .panel = panel, .panel_bytes = bytes, .n_panels = n_panels,
+                                                          .n_blocks = n_blocks, .q = q, .norm = norm,
+                                                          .mid = out[2 * i], .off = out[2 * i + 1] });
+    snprintf(what, sizeof what, "%s sketch blocks %d panels %d mode %d", c->k->isa, n_blocks, n_panels, mode);
+    return same_floats(out[2], out[0], n, what) && same_floats(out[3], out[1], n, what);
+}
+
+static bool cases_sketch(cases *c)
+{
+    for (int mode = 0; mode < N_MODES; mode++)
+        for (int n_blocks = 1; n_blocks < 70; n_blocks = 2 * n_blocks + 1)
+            for (int n_panels = 1; n_panels < 4; n_panels++)
+                if (!sketch_same(c, n_blocks, n_panels, mode))
+                    return false;
     return true;
 }
 
@@ -820,7 +861,7 @@ static bool cases_probe(cases *c)
 
 const kernel_case kernel_cases[] = {
     { "panels", cases_panels },         { "columns", cases_columns }, { "sparse", cases_sparse },
-    { "unfold", cases_unfold },
+    { "unfold", cases_unfold },         { "sketch", cases_sketch },
     { "rows", cases_rows },             { "quantize", cases_quantize }, { "store", cases_store },
     { "latents", cases_latents },
     { "close", cases_close },           { "attend", cases_attend },   { "merge", cases_merge },

@@ -11,7 +11,7 @@
 
 static bool changed(const char *name)
 {
-    return !strcmp(name, "panels") || !strcmp(name, "probe");
+    return !strcmp(name, "panels") || !strcmp(name, "sketch") || !strcmp(name, "probe");
 }
 
 static void list(void)

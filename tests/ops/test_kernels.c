@@ -38,6 +38,7 @@ TEST(quantize)
 TEST(store)
 TEST(close)
 TEST(unfold)
+TEST(sketch)
 TEST(latents)
 TEST(attend)
 TEST(merge)
@@ -73,6 +74,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tables),           cmocka_unit_test(kernels_panels), cmocka_unit_test(kernels_rows),
         cmocka_unit_test(kernels_quantize), cmocka_unit_test(kernels_store),  cmocka_unit_test(kernels_close),
         cmocka_unit_test(kernels_attend),   cmocka_unit_test(kernels_latents), cmocka_unit_test(kernels_unfold),
+        cmocka_unit_test(kernels_sketch),
         cmocka_unit_test(kernels_merge),    cmocka_unit_test(kernels_recurrence), cmocka_unit_test(kernels_probe),
         cmocka_unit_test(kernels_activations), cmocka_unit_test(kernels_index), cmocka_unit_test(kernels_columns),
         cmocka_unit_test(kernels_sparse),

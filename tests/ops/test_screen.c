@@ -3,6 +3,7 @@
 #include "ops/world.h"
 
 #include "engine/sampler.h"
+#include "ops/cpu/sketch.h"
 
 enum { VOCAB = 1003, COLS = 96, MOST = 4, PANELS = (VOCAB + 15) / 16 };
 
@@ -43,8 +44,8 @@ static float *make_head(rg_rng *rng)
 }
 
 /* Kinds of rows: as those of a trained model, near some row of the head; near the mean of two; of no direction; of huge
- * numbers in a few columns; all 0. */
-enum { NEAR, BETWEEN, NOISE, PEAKS, ZERO, N_KINDS };
+ * numbers in a few columns; so large that a cap makes many logits equal; all 0. */
+enum { NEAR, BETWEEN, NOISE, PEAKS, LARGE, ZERO, N_KINDS };
 
 static void make_row(rg_rng *rng, const float *w, int kind, float *x)
 {
@@ -57,6 +58,7 @@ static void make_row(rg_rng *rng, const float *w, int kind, float *x)
                : kind == BETWEEN ? 8 * a[k] + 8 * b[k] + 0.1f * noise
                : kind == NOISE   ? noise
                : kind == PEAKS   ? 12 * a[k] + (k % 40 ? 0 : 30 * noise)
+               : kind == LARGE   ? 400 * a[k]
                                  : 0;
     }
 }
@@ -101,6 +103,27 @@ static void compare_bits(const float *all, const float *some, float left_out)
     for (int i = 0; i < VOCAB; i++)
         if (memcmp(&all[i], &some[i], sizeof *all) && memcmp(&some[i], &left_out, sizeof left_out))
             fail_msg("id %d: %.9g, and %.9g of all", i, (double)some[i], (double)all[i]);
+}
+
+static int falling(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+
+    return (x < y) - (x > y);
+}
+
+/* The k largest logits are all there, whichever of them is drawn. */
+static void compare_largest(const float *all, const float *some, int k)
+{
+    static float sorted[VOCAB];
+
+    if (k < 1)
+        return;
+    memcpy(sorted, all, sizeof sorted);
+    qsort(sorted, VOCAB, sizeof *sorted, falling);
+    for (int i = 0; i < VOCAB; i++)
+        if (all[i] >= sorted[k - 1] && memcmp(&all[i], &some[i], sizeof *all))
+            fail_msg("id %d of the %d largest is left out: %.9g", i, k, (double)all[i]);
 }
 
 /* The id that is drawn of logits, by all rules. */
@@ -161,6 +184,7 @@ static void try_rows(world *u, job *j, int from, tried *t)
         const rg_sample_place at = { .key = { .seed = 7 + (uint64_t)from, .sample = i, .position = from } };
 
         compare_bits(all + i * VOCAB, some + i * VOCAB, left_out);
+        compare_largest(all + i * VOCAB, some + i * VOCAB, picks[i].k);
         const int32_t want = draw(t->sampler, all + i * VOCAB, p, &at),
                       got = draw(t->sampler, some + i * VOCAB, p, &at);
         if (want != got)
@@ -319,6 +343,242 @@ static void test_how_many(void **state)
     rg_free(w);
 }
 
+/* ---- bounds ------------------------------------------------------------------------------------------------------ */
+
+/* What the sketch has of weight (id, k), the center apart. */
+static double sketched(const rg_sketch *s, int id, int k)
+{
+    const uint8_t *panel = rg_sketch_panel(s, id / RG_PANEL);
+    const rg_sketch_head *of_rows = (const void *)panel;
+    const int b = k / 32, at = k % 16, lane = id % RG_PANEL;
+    const uint8_t codes = rg_sketch_codes_of(panel, s->n_blocks)[b].q[at / 4][lane][at % 4];
+    const int code = (k % 32 < 16 ? codes & 15 : codes >> 4) - 8;
+
+    return code * ((double)rg_sketch_scales_of(panel)[b].d[lane] * (double)of_rows->d[lane]);
+}
+
+/* The worst row there is for an id: what the sketch misses of it, so that in each block the error is as large as its
+ * bound; block 0 is left out at times, since its size hides what is wrong in others. */
+static void make_worst(const rg_sketch *s, const rg_packed *w, int id, float *x)
+{
+    float v[COLS];
+
+    rg_unpack_row(w, 0, id, v);
+    for (int k = 0; k < COLS; k++)
+        x[k] = (float)(100 * ((double)v[k] - (double)s->center[k] - sketched(s, id, k)));
+    if (id % 3 == 0)
+        memset(x, 0, 32 * sizeof *x);
+}
+
+/* The bounds of all ids, as screen.c has them. */
+static void bounds_of(const rg_cpu *cpu, const rg_sketch *s, rg_recipe recipe, const float *x, double *mid, double *off)
+{
+    static float m[PANELS * RG_PANEL], o[PANELS * RG_PANEL];
+    rg_xblock q[COLS / 32];
+    float norm[COLS / 32];
+    rg_sketch_row row = { .q = q, .norm = norm };
+
+    cpu->quantize(x, COLS, q);
+    assert_true(rg_sketch_read_row(s, recipe, x, &row));
+    cpu->sketch(&(rg_sketch_product){ .panel = s->data, .panel_bytes = s->panel_bytes, .n_panels = s->n_panels,
+                                      .n_blocks = s->n_blocks, .q = q, .norm = norm, .mid = m, .off = o });
+    for (int i = 0; i < VOCAB; i++) {
+        mid[i] = (double)m[i] + row.shift;
+        off[i] = (double)o[i] * (1 + 0x1p-10) + row.slack;
+    }
+}
+
+/* Every logit lies within its bounds, and of worst rows some lie so near them that less would not do; returns how
+ * near, as a share of the bound without what rounding may add. */
+static double check_bounds(world *u, const head *h, const rg_sketch *s, const float *x)
+{
+    static double mid[VOCAB], off[VOCAB];
+    static float y[VOCAB];
+    const rg_recipe recipe = u->exact ? RG_EXACT : rg_cpu_nth(0)->fast[h->packed.layout];
+    const rg_span span = { .n_rows = 1, .start = 1 };
+    const int32_t zero = 0;
+    const rg_batch b = { .n_rows = 1, .n_spans = 1, .spans = &span, .n_logits = 1, .logit_rows = &zero };
+    job j = { .x = x, .n = 1, .w = &h->weight, .shape = { 1, 0 }, .y = y };
+    double nearest = 0;
+
+    world_step(u, &b, text, &j);
+    bounds_of(rg_cpu_nth(0), s, recipe, x, mid, off);
+    for (int i = 0; i < VOCAB; i++) {
+        const double apart = fabs((double)y[i] - mid[i]);
+
+        if (!(apart <= off[i]))
+            fail_msg("id %d: %.9g, and the bound says %.9g +- %.9g", i, (double)y[i], mid[i], off[i]);
+        nearest = fmax(nearest, off[i] > 0 ? apart / off[i] : 0);
+    }
+    return nearest;
+}
+
+static void test_bounds(void **state)
+{
+    static const rg_type types[] = { RG_Q8_0, RG_F16, RG_BF16, RG_F32 };
+    rg_rng rng = { .seed = 4 };
+    float *w = make_head(&rng), x[COLS];
+
+    (void)state;
+    for (int exact = 0; exact < 2; exact++)
+        for (size_t i = 0; i < RG_LEN(types); i++) {
+            head h;
+            world u;
+            double nearest = 0;
+
+            head_init(&h, types[i], w, &rng);
+            const rg_reader_sizes sizes = { .max_rows = 1, .max_cols = VOCAB, .head = &h.weight };
+            world_init(&u, rg_cpu_nth(0), 2, &sizes);
+            u.exact = exact;
+            rg_sketch *s = rg_sketch_new(&h.packed, u.pool, 2);
+            assert_non_null(s);
+            for (int id = 0; id < VOCAB; id += 17 * TEST_SLOWER) {
+                make_worst(s, &h.packed, id, x);
+                nearest = fmax(nearest, check_bounds(&u, &h, s, x));
+                make_row(&rng, w, id % N_KINDS, x);
+                check_bounds(&u, &h, s, x);
+            }
+            assert_true(nearest > (u.exact || types[i] != RG_Q8_0 ? 0.3 : 0.97));
+            rg_sketch_free(s);
+            world_fini(&u);
+            head_fini(&h);
+        }
+    rg_free(w);
+}
+
+/* Rows of the head that the sketch has exactly but for one value in each block, where half a step is missed; and a row
+ * of x whose rounding to int8 loses as much as it can, in the direction that makes all logits larger.  Every 31st row
+ * is 0, and so is the mean that is taken off. */
+static void test_rounding_of_rows(void **state)
+{
+    float *w = rg_array((size_t)VOCAB * COLS, sizeof *w), x[COLS];
+    rg_rng rng = { .seed = 6 };
+    head h;
+    world u;
+
+    (void)state;
+    assert_non_null(w);
+    for (int r = 0; r < VOCAB; r++)
+        for (int k = 0; k < COLS; k++)
+            w[r * COLS + k] = r % 31 == 0 ? 0 : (k % 32 ? 7.0f : -8.5f) / 64;
+    for (int k = 0; k < COLS; k++)
+        x[k] = k % 32 ? 0.49f : -127;
+    head_init(&h, RG_F32, w, &rng);
+    world_init(&u, rg_cpu_nth(0), 1, &(rg_reader_sizes){ .max_rows = 1, .max_cols = VOCAB, .head = &h.weight });
+    u.exact = true;
+    rg_sketch *s = rg_sketch_new(&h.packed, u.pool, 1);
+    assert_non_null(s);
+    check_bounds(&u, &h, s, x);
+    rg_sketch_free(s);
+    world_fini(&u);
+    head_fini(&h);
+    rg_free(w);
+}
+
+/* A head of families of four rows that are nearly the same, far from each other. */
+static float *make_families(rg_rng *rng)
+{
+    enum { FAMILIES = 250 };
+    float *w = random_floats(rng, (size_t)VOCAB * COLS, 0.02f), *base = random_floats(rng, FAMILIES * COLS, 1.0f);
+
+    for (int r = 0; r < VOCAB; r++)
+        for (int k = 0; k < COLS; k++)
+            w[r * COLS + k] += base[r % FAMILIES * COLS + k];
+    rg_free(base);
+    return w;
+}
+
+static int best_of(const float *y)
+{
+    int best = 0;
+
+    for (int i = 1; i < VOCAB; i++)
+        best = y[i] > y[best] ? i : best;
+    return best;
+}
+
+/* Rows for which the sketch is as wrong of one id as its bound admits, and of that id's family hardly: often it is the
+ * best by its logit and the last by the sketch. */
+static void test_bounds_are_reached(void **state)
+{
+    static float all[VOCAB], some[VOCAB];
+    const rg_pick pick = { .k = 1 };
+    const rg_span span = { .n_rows = 1, .start = 1 };
+    const int32_t zero = 0;
+    rg_rng rng = { .seed = 8 };
+    float *w = make_families(&rng), x[COLS];
+    int n_last = 0;
+    head h;
+    world u;
+
+    (void)state;
+    head_init(&h, RG_F32, w, &rng);
+    world_init(&u, rg_cpu_nth(0), 1, &(rg_reader_sizes){ .max_rows = 1, .max_cols = VOCAB, .head = &h.weight });
+    u.exact = u.lazy = true;
+    rg_cpu_reader_sketch(u.reader, u.pool, true);
+    rg_sketch *s = rg_sketch_new(&h.packed, u.pool, 1);
+    assert_non_null(s);
+    for (int id = 1; id < VOCAB; id += 5) {
+        rg_batch b = { .n_rows = 1, .n_spans = 1, .spans = &span, .n_logits = 1, .logit_rows = &zero };
+        job j = { .x = x, .n = 1, .w = &h.weight, .shape = { 1, 0 }, .y = all };
+
+        for (int k = 0; k < COLS; k++) {
+            const double v = (double)w[id * COLS + k];
+            x[k] = (float)(2 * v + 30 * (v - (double)s->center[k] - sketched(s, id, k)));
+        }
+        world_step(&u, &b, text, &j);
+        b.picks = &pick;
+        j.y = some;
+        world_step(&u, &b, text, &j);
+        n_last += best_of(all) == id;
+        if (best_of(all) != best_of(some))
+            fail_msg("row %d: id %d is the best, and %d of all", id, best_of(some), best_of(all));
+    }
+    const rg_screen_counts c = rg_cpu_screen_counts(u.reader);
+    assert_true(n_last > 20 && c.n_computed < c.n_panels / 2);
+    rg_sketch_free(s);
+    world_fini(&u);
+    head_fini(&h);
+    rg_free(w);
+}
+
+/* Where a cap makes many logits equal, the best of them is the lowest id, whatever it was before. */
+static void test_caps(void **state)
+{
+    static float all[VOCAB], some[VOCAB];
+    static const float caps[] = { 2, 30, 300 };
+    const rg_pick pick = { .k = 1 };
+    const rg_span span = { .n_rows = 1, .start = 1 };
+    const int32_t zero = 0;
+    rg_rng rng = { .seed = 9 };
+    float *w = make_head(&rng), x[COLS];
+    head h;
+    world u;
+
+    (void)state;
+    head_init(&h, RG_Q8_0, w, &rng);
+    world_init(&u, world_cpu(0), 1, &(rg_reader_sizes){ .max_rows = 1, .max_cols = VOCAB, .head = &h.weight });
+    u.lazy = true;
+    rg_cpu_reader_sketch(u.reader, u.pool, true);
+    for (int i = 0; i < 30; i++) {
+        rg_batch b = { .n_rows = 1, .n_spans = 1, .spans = &span, .n_logits = 1, .logit_rows = &zero };
+        job j = { .x = x, .n = 1, .w = &h.weight, .shape = { 1, caps[i % 3] }, .y = all };
+
+        make_row(&rng, w, i % 2 ? LARGE : NEAR, x);
+        world_step(&u, &b, text, &j);
+        b.picks = &pick;
+        j.y = some;
+        world_step(&u, &b, text, &j);
+        compare_bits(all, some, -caps[i % 3]);
+        compare_largest(all, some, 1);
+    }
+    const rg_screen_counts c = rg_cpu_screen_counts(u.reader);
+    assert_true(c.n_rows == 30 && c.n_computed < c.n_panels);
+    world_fini(&u);
+    head_fini(&h);
+    rg_free(w);
+}
+
 /* Which ways of drawing want all logits. */
 static void test_picks(void **state)
 {
@@ -350,6 +610,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_all_ways),
         cmocka_unit_test(test_made_beside_steps),
         cmocka_unit_test(test_how_many),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_rounding_of_rows),
+        cmocka_unit_test(test_bounds_are_reached),
+        cmocka_unit_test(test_caps),
         cmocka_unit_test(test_picks),
     };
 

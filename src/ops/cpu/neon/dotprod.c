@@ -35,5 +35,7 @@ TARGET PEAK(int8, sizeof(vec))
 void rg_neon_init_fast_dotprod(rg_cpu *k)
 {
     fill_fast(k);
+    k->sketch = sketch;
+    k->sketches = true;
     k->peak_int8 = peak_int8;
 }

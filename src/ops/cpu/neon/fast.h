@@ -1,4 +1,4 @@
-/* fast.h -- the fast recipe: 16 rows of integer weights by m rows of int8 activations.
+/* fast.h -- the fast recipe: 16 rows of integer weights by m rows of int8 activations; and sketches.
  *
  * Included by plain.c and dotprod.c, which define TARGET, what the functions are compiled for, and add_dot: four int32
  * sums of four products of signed bytes each.  Those are exact: |sum| <= 32 * 128 * 128 < 2^20.  What the weights'
@@ -7,6 +7,7 @@
 #define RG_OPS_CPU_NEON_FAST_H
 
 #include "ops/cpu/neon/neon.h"
+#include "ops/cpu/sketch.h"
 
 enum { TILE = 2 }; /* rows at once: 8 sums in flight, 8 results, 4 vectors of weights */
 
@@ -82,6 +83,42 @@ TARGET ALWAYS_INLINE void panel_rows(rg_layout layout, const rg_product *p)
         rows(layout, p->panel, p->cols / 32, x, p->ldx, TILE, y, p->ldy);
     if (m)
         rows(layout, p->panel, p->cols / 32, x, p->ldx, 1, y, p->ldy);
+}
+
+/* Four rows of one panel of a sketch. */
+TARGET ALWAYS_INLINE void sketch_rows(const rg_sketch_product *p, const uint8_t *panel, int part, float *mid,
+                                      float *off)
+{
+    const rg_sketch_head *head = (const void *)panel;
+    const rg_sketch_scales *of_block = rg_sketch_scales_of(panel);
+    const rg_sketch_codes *codes = rg_sketch_codes_of(panel, p->n_blocks);
+    float32x4_t a = splat(0), o = a;
+
+    for (int b = 0; b < p->n_blocks; b++) {
+        const rg_xblock *x = &p->q[b];
+        int32x4_t sum = vdupq_n_s32(x->neg8);
+
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++) {
+            const uint8x16_t both = vld1q_u8(codes[b].q[g][4 * part]);
+            const uint8x16_t first = vandq_u8(both, vdupq_n_u8(15)), second = vshrq_n_u8(both, 4);
+
+            sum = add_dot(sum, vreinterpretq_s8_u8(first), four(x->q + 4 * g));
+            sum = add_dot(sum, vreinterpretq_s8_u8(second), four(x->q + 16 + 4 * g));
+        }
+        a = fused(vcvtq_f32_s32(sum), load_u8(of_block[b].d + 4 * part) * splat(x->d), a);
+        o = fused(load_u8(of_block[b].e + 4 * part), splat(p->norm[b]), o);
+    }
+    vst1q_f32(mid, a * vld1q_f32(head->d + 4 * part));
+    vst1q_f32(off, o * vld1q_f32(head->e + 4 * part));
+}
+
+TARGET static void sketch(const rg_sketch_product *p)
+{
+    for (int i = 0; i < p->n_panels; i++)
+        for (int part = 0; part < 4; part++)
+            sketch_rows(p, p->panel + (size_t)i * p->panel_bytes, part, p->mid + 16 * i + 4 * part,
+                        p->off + 16 * i + 4 * part);
 }
 
 #include "ops/cpu/fast_tmpl.h"

@@ -17,4 +17,5 @@ ALWAYS_INLINE int32x4_t add_dot(int32x4_t sum, int8x16_t w, int8x16_t x)
 void rg_neon_init_fast_plain(rg_cpu *k)
 {
     fill_fast(k);
+    k->sketch = sketch;
 }
