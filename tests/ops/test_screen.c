@@ -430,7 +430,7 @@ static void test_bounds(void **state)
             const rg_reader_sizes sizes = { .max_rows = 1, .max_cols = VOCAB, .head = &h.weight };
             world_init(&u, rg_cpu_nth(0), 2, &sizes);
             u.exact = exact;
-            rg_sketch *s = rg_sketch_new(&h.packed, u.pool, 2);
+            rg_sketch *s = rg_sketch_new(&h.packed, 2);
             assert_non_null(s);
             for (int id = 0; id < VOCAB; id += 17 * TEST_SLOWER) {
                 make_worst(s, &h.packed, id, x);
@@ -466,7 +466,7 @@ static void test_rounding_of_rows(void **state)
     head_init(&h, RG_F32, w, &rng);
     world_init(&u, rg_cpu_nth(0), 1, &(rg_reader_sizes){ .max_rows = 1, .max_cols = VOCAB, .head = &h.weight });
     u.exact = true;
-    rg_sketch *s = rg_sketch_new(&h.packed, u.pool, 1);
+    rg_sketch *s = rg_sketch_new(&h.packed, 1);
     assert_non_null(s);
     check_bounds(&u, &h, s, x);
     rg_sketch_free(s);
@@ -515,8 +515,8 @@ static void test_bounds_are_reached(void **state)
     head_init(&h, RG_F32, w, &rng);
     world_init(&u, rg_cpu_nth(0), 1, &(rg_reader_sizes){ .max_rows = 1, .max_cols = VOCAB, .head = &h.weight });
     u.exact = u.lazy = true;
-    rg_cpu_reader_sketch(u.reader, u.pool, true);
-    rg_sketch *s = rg_sketch_new(&h.packed, u.pool, 1);
+    rg_cpu_reader_sketch(u.reader, true);
+    rg_sketch *s = rg_sketch_new(&h.packed, 1);
     assert_non_null(s);
     for (int id = 1; id < VOCAB; id += 5) {
         rg_batch b = { .n_rows = 1, .n_spans = 1, .spans = &span, .n_logits = 1, .logit_rows = &zero };
@@ -559,7 +559,7 @@ static void test_caps(void **state)
     head_init(&h, RG_Q8_0, w, &rng);
     world_init(&u, world_cpu(0), 1, &(rg_reader_sizes){ .max_rows = 1, .max_cols = VOCAB, .head = &h.weight });
     u.lazy = true;
-    rg_cpu_reader_sketch(u.reader, u.pool, true);
+    rg_cpu_reader_sketch(u.reader, true);
     for (int i = 0; i < 30; i++) {
         rg_batch b = { .n_rows = 1, .n_spans = 1, .spans = &span, .n_logits = 1, .logit_rows = &zero };
         job j = { .x = x, .n = 1, .w = &h.weight, .shape = { 1, caps[i % 3] }, .y = all };
