@@ -219,14 +219,18 @@ static bool run_naive(job *j, int context, rg_error *err)
     return true;
 }
 
-static bool all_naive(job *j, rg_error *err)
+/* Before the machine is measured. */
+static bool check_naive(const job *j, rg_error *err)
 {
-    if (rg_plan_fills(j->tool.model))
+    if (j->no_cache && rg_plan_fills(j->tool.model))
         return rg_fail(err, RG_E_USAGE,
                        "bench: --no-cache compares answers that are drawn id by id, and this model "
                        "fills them in");
-    if (j->decode < 1)
-        return rg_fail(err, RG_E_USAGE, "bench: --no-cache needs --decode of 1 or more");
+    return !j->no_cache || j->decode > 0 || rg_fail(err, RG_E_USAGE, "bench: --no-cache needs --decode of 1 or more");
+}
+
+static bool all_naive(job *j, rg_error *err)
+{
     if (!j->args.common.json)
         printf("%8s %6s %13s %13s %13s %13s %9s %9s\n%8s %6s %13s %13s %13s %13s %9s %9s\n", "", "", "with cache",
                "with cache", "without", "without", "ratio", "ratio", "context", "tokens", "predicted", "measured",
@@ -442,7 +446,8 @@ static bool work(job *j, rg_error *err)
         return rg_fail(err, RG_E_USAGE, "bench: --random '%.40s' is not one of f32, f16, bf16, q8_0, q4_0, ...",
                        j->random);
     const rg_roofs *roofs = &j->machine.roofs;
-    if (!tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err) || !know_machine(j, err))
+    if (!tool_open(&j->tool, &o, err) || !check_naive(j, err) || !speed_init(&j->speed, &j->tool, err) ||
+        !know_machine(j, err))
         return false;
     if (!j->args.common.json)
         printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n", j->tool.backend->name,

@@ -266,7 +266,6 @@ static void bench_picture(void **state)
                     "/nonexistent");
 }
 
-/* Cut and company never change the logits' hash. */
 /* Windows let go of positions as a prompt or an answer goes on: there is room for those that are far longer. */
 static void bench_goes_through_windows(void **state)
 {
@@ -283,6 +282,38 @@ static void bench_goes_through_windows(void **state)
         }
 }
 
+/* Of models of diffusion an answer is evaluations: of its masks, of the model's own blocks with one that keeps each, and of
+ * canvases likewise.  Prompts have no steps of their own. */
+static void bench_fills(void **state)
+{
+    static const struct {
+        const char *model, *flags;
+        double evaluations; /* of 32 ids behind 16, two an evaluation */
+    } models[] = { { "llada", "--block 8", 16 }, { "dream", "", 16 }, { "sdar-b4", "", 24 }, { "diffusion-gemma", "", 18 } };
+    char args[400];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(models); i++) {
+        snprintf(args, sizeof args, "bench " GOLDEN "/%s --prefill 8 --decode 32 --context 16 --batch 1,3 --per-evaluation 2 %s "
+                 "--reps 1 --threads 1 --json --quiet", models[i].model, models[i].flags);
+        json_t *j = command_json(args), *rows = json_object_get(j, "rows");
+        assert_int_equal(json_array_size(rows), 2);
+        for (size_t k = 0; k < 2; k++) {
+            json_t *r = json_array_get(rows, k);
+            assert_string_equal(json_string_value(json_object_get(r, "what")), "fill");
+            assert_int_equal(json_integer_value(json_object_get(r, "batch")), k ? 3 : 1);
+            if (json_number_value(json_object_get(r, "evaluations")) != models[i].evaluations)
+                fail_msg("%s: %g evaluations", models[i].model, json_number_value(json_object_get(r, "evaluations")));
+            assert_true(json_number_value(json_object_get(r, "tok_s")) > 0);
+        }
+        json_decref(j);
+    }
+    command_refuses("bench " GOLDEN "/diffusion-gemma --block 8 --decode 32 --context 16 --reps 1 --threads 1", 2,
+                    "blocks of 16");
+    command_refuses("bench " GOLDEN "/dream --no-cache --context 4 --decode 2 --reps 1 --threads 1", 2, "--no-cache");
+}
+
+/* Cut and company never change the logits' hash. */
 static void logits_hash(void **state)
 {
     static const char *const ways[] = {
@@ -741,7 +772,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(looks_inside),
         cmocka_unit_test(bench_record),
         cmocka_unit_test(bench_picture),
-        cmocka_unit_test(bench_goes_through_windows),
+        cmocka_unit_test(bench_goes_through_windows), cmocka_unit_test(bench_fills),
         cmocka_unit_test(logits_hash),
         cmocka_unit_test(perplexity),
         cmocka_unit_test(distance_from_exact),
