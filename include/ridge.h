@@ -160,8 +160,8 @@ typedef struct rg_sampling {
 #define RG_MIROSTAT_ETA_MIN 0.0
 #define RG_MIROSTAT_ETA_MAX 100.0
 
-/* The neutral values: temperature 1 and no filter, no penalty, no log-probabilities, seed 0; of rules that are off, the
- * usual settings. */
+/* The neutral values: temperature 1, no filter, no penalty, no log-probabilities, seed 0.  Parameters of rules that are
+ * off have their usual values. */
 RG_API rg_sampling rg_sampling_default(void);
 
 /* What an answer must be: compiled once, shared by any number of requests. */
@@ -189,17 +189,17 @@ typedef struct rg_grammar_source {
                         *   that they may not.  False: they have others only where the schema speaks of them */
 } rg_grammar_source;
 
-/* How the prompt's hidden states, after the model's final norm, become an embedding.  RG_POOLING_NONE: they do not, and
- * tokens are generated; with any other no token is generated. */
+/* How the prompt's hidden states, after the model's final norm, become an embedding.  RG_POOLING_NONE: none is
+ * made, and the request generates tokens.  With all others it generates none. */
 typedef enum rg_pooling {
     RG_POOLING_NONE = 0,
-    RG_POOLING_MODEL, /* as the checkpoint says, or else RG_POOLING_LAST, of an encoder RG_POOLING_MEAN */
-    RG_POOLING_LAST,  /* that of the last id */
+    RG_POOLING_MODEL, /* as the checkpoint says; if it says nothing: of encoders the mean, of other models the last */
+    RG_POOLING_LAST,  /* the hidden state of the last id */
     RG_POOLING_MEAN,  /* the mean over all ids */
-    RG_POOLING_CLS,   /* that of the first id */
-    RG_POOLING_MAX,   /* of each number the largest over all ids */
+    RG_POOLING_CLS,   /* the hidden state of the first id */
+    RG_POOLING_MAX,   /* for each dimension the largest number over all ids */
     RG_POOLING_SQRT_MEAN, /* the sum over all ids, divided by the square root of their number */
-    RG_POOLING_WEIGHTED_MEAN, /* the mean over all ids, each weighed by its place, from 1 */
+    RG_POOLING_WEIGHTED_MEAN, /* the mean over all ids, with their positions (from 1) as weights */
 } rg_pooling;
 
 /* How a diffusion model fills in an answer.  Members left 0 take what the family's authors publish. */
@@ -222,14 +222,14 @@ RG_API int rg_diffusion_cache_find(const char *word);
 #define RG_DIFFUSION_THRESHOLD 0.9f
 
 typedef struct rg_diffusion_params {
-    int32_t steps;            /* of the whole answer, or of each block where blocks are the model's; 0: those of
-                               *   generation_config, else as few as the threshold allows */
-    int32_t block;            /* positions of a block, where it is not the model's; 0: the whole answer */
+    int32_t steps;            /* evaluations for the whole answer, or for each block if the model has blocks of its own;
+                               *   0: as generation_config says, else as few as the threshold allows */
+    int32_t block;            /* positions of a block, where the model has none of its own; 0: the whole answer */
     rg_remasking remasking;
     float cfg_scale;          /* classifier-free guidance: how far from the answer without the prompt; 0: off */
-    float threshold;          /* confidence from which on masks are filled in at once; 0: off, but without steps
-                               *   RG_DIFFUSION_THRESHOLD (not with entropy and sequential, nor where an order is named
-                               *   for blocks of the model) */
+    float threshold;          /* masks with this confidence or more are filled in at once.  0: off; if steps is 0 too,
+                               *   RG_DIFFUSION_THRESHOLD (but not with entropy or sequential, nor where an order is
+                               *   named for a model with blocks of its own) */
     rg_diffusion_cache cache; /* Fast-dLLM's approximations: other answers than without.  Off by default */
     bool trace;               /* keep the ids after each evaluation of the model (rg_request_trace) */
 } rg_diffusion_params;
@@ -264,11 +264,11 @@ typedef struct rg_beam_params {
 #define RG_DIVERSITY_MAX 1000.0
 #define RG_BEAMS_MAX 1024
 
-/* What answers are compared by, where it is not their log-probabilities: of best_of and of a tree search.  One of: */
+/* Scorers: what best_of and a tree search compare answers by, instead of log-probabilities. */
 typedef struct rg_engine rg_engine; /* a model, its tokenizer, and the thread that runs it */
 typedef double (*rg_score)(void *arg, const int32_t *ids, const float *logprobs, int32_t n);
 
-typedef struct rg_scorer {
+typedef struct rg_scorer { /* one of score, reranker and grammar */
     rg_score score;      /* the value of the ids [n] of an answer, or of its beginning, without its end, and of their
                           *   log-probabilities: more is better; NaN and infinity count as the least of all.  Called by
                           *   the reader, in rg_next and rg_poll */
@@ -276,8 +276,8 @@ typedef struct rg_scorer {
     rg_engine *reranker; /* a model that scores pairs (rg_info.n_labels), borrowed: the value is its score of */
     const char *query;   /*   this text [n_query], copied, and the answer's */
     size_t n_query;
-    rg_grammar *grammar; /* the value is 1 if the whole answer is what this says (rg_params.grammar is another thing:
-                          *   it leaves no other answers), else the share of its ids up to the first that is not */
+    rg_grammar *grammar; /* the value is 1 if the whole answer matches this grammar, else the share of ids before the
+                          *   first one that does not.  (rg_params.grammar, in contrast, allows no other answers) */
 } rg_scorer;
 
 /* Monte Carlo tree search with PUCT (Silver et al., 2017; Rosin, 2011) over the ids of an answer.  A node is an id
@@ -287,7 +287,7 @@ typedef struct rg_scorer {
  * that of its parent), to an id that was not tried yet, and follows it by the likeliest ids: a rollout,
  * whose ids become nodes too.  `leaves` simulations run in the same steps; each counts as visits of its path while it
  * runs (virtual loss), and none goes where another one goes.  A path whose answers were all seen is not taken again:
- * with enough simulations all answers within the width are seen.  Told are the best n_samples answers.  The rules of
+ * with enough simulations all answers within the width are seen.  The best n_samples answers are told.  The rules of
  * rg_sampling up to the biases, stop texts and grammars hold as for beams; temperature, filters and seed do not count
  * here.  Paths share their state: all but a rollout's own ids is found in the prefix cache.  Values are those of
  * rg_params.scorer, or the sum of the log-probabilities (after the rules), divided by the length (the end counts) to
@@ -347,14 +347,14 @@ typedef struct rg_params {
     int32_t n_prompt;      /* >= 1 */
     const rg_given_rows *given; /* [n_given] in rising order, apart from each other; copied */
     int32_t n_given;       /* 0: the prompt is ids alone */
-    int32_t max_tokens;    /* most output ids, >= 1; the context may end an answer earlier.  With prompt_logprobs it may
-                            *   be 0, and then the prompt may fill the context */
-    int32_t n_samples;     /* >= 1: answers that share the prompt; of a beam search: those told, at most n_beams */
+    int32_t max_tokens;    /* output ids at most, >= 1; the context may end an answer earlier.  With prompt_logprobs it
+                            *   may be 0, and then the prompt may fill the context */
+    int32_t n_samples;     /* >= 1: answers that share the prompt; of a beam search: the best so many, up to n_beams */
     rg_beam_params beam;
     rg_search_params search;
-    int32_t best_of;       /* above n_samples: so many answers are drawn, and when all have ended, those with the best
-                            *   mean log-probability are told, best first, */
-    const rg_scorer *scorer; /* best_of keeps what it scores highest, a tree search goes by it; copied; NULL: none */
+    int32_t best_of;       /* above n_samples: so many answers are drawn, and when all have ended, the n_samples best
+                            *   are told, best first: by their mean log-probability, or by */
+    const rg_scorer *scorer; /*   this scorer, by which a tree search goes as well; copied; NULL: none */
     rg_sampling sampling;
     const char *const *stop; /* texts that end an answer and are not part of it; copied */
     int32_t n_stop;
@@ -367,10 +367,10 @@ typedef struct rg_params {
                               *   it, where the engine drafts.  They change no answer */
     int32_t n_predicted;
     const char *adapter;     /* the name of one of rg_options.adapters; NULL: the model alone */
-    const char *tenant;      /* who asks; NULL: no tenant.  All of these count as one.  Tenants that wait or run share
-                              *   sequences, memory and rows, and a tenant that has more than its share gives way.  A
-                              *   cached prefix is */
-    const char *cache_salt;  /*   found only by the same tenant with the same salt (NULL: none).  Both are hashed */
+    const char *tenant;      /* who asks; NULL: no tenant (all requests without one count as one).  Tenants that wait or
+                              *   run share sequences, memory and rows, and a tenant that has more than its share
+                              *   gives way.  Hashed */
+    const char *cache_salt;  /* a cached prefix is found only by its tenant, and with its salt; NULL: none.  Hashed */
     float tenant_weight;     /* the tenant's share beside those of other tenants; 0: 1.  Its latest request's counts */
     bool uncached;           /* the whole prompt is computed: nothing is taken from cached prefixes */
     bool prompt_logprobs;    /* keep log-probabilities of the prompt (rg_request_prompt_logprob); implies uncached */
@@ -384,11 +384,11 @@ typedef struct rg_params {
     rg_diffusion_params diffusion; /* of models that fill in masks; max_tokens is then the length of an answer */
     rg_pooling embed;        /* not RG_POOLING_NONE: make an embedding.  Members about answers are ignored, and the
                               *   prompt may fill the context */
-    int32_t pool_from;       /*   from positions from this one on: those of an instruction in front of the text may be
-                              *   left out; 0: all */
-    bool score;              /* instead, score the prompt by the model's head (rg_info.n_labels), likewise */
-    int32_t second;          /* the prompt is a pair of texts, of which the second begins at this position, for models
-                              *   that tell them apart (token types); 0: it is one text */
+    int32_t pool_from;       /*   of the positions from this one on, so that an instruction in front of the text can be
+                              *   left out; 0: of all */
+    bool score;              /* make scores of the prompt by the model's head (rg_info.n_labels), and no answer */
+    int32_t second;          /* where the second text begins, if the prompt is a pair of texts, for models that tell the
+                              *   two apart (token types); 0: it is one text */
 } rg_params;
 
 typedef enum rg_finish {
@@ -440,22 +440,22 @@ RG_API rg_ranks *rg_ranks_start(int32_t n, rg_error *err);
 RG_API void rg_ranks_stop(rg_ranks *r); /* all engines that they run are closed; NULL is fine */
 
 typedef struct rg_options {
-    rg_ranks *ranks;        /* borrowed: that compute the model, each with n_threads threads; NULL: one process */
-    rg_host *host;          /* borrowed: that runs the engine, with its threads, beside others; opening fails with
-                             *   RG_E_LIMIT if its budget has too little left.  NULL: one of the engine's own */
+    rg_ranks *ranks;        /* processes that compute the model, each by n_threads threads; borrowed; NULL: none */
+    rg_host *host;          /* runs the engine beside others, on its own threads; borrowed.  Opening fails (RG_E_LIMIT)
+                             *   if its budget has too little left.  NULL: the engine has a host of its own */
     int32_t n_threads;      /* 0: physical cores within the cgroup's quota.  With a host: not read */
-    bool pin;               /* keep each of them on a core */
+    bool pin;               /* keep each thread on one core */
     bool numa_copies;       /* weights once on each NUMA node, read by the threads that stand there, which are pinned */
     const char *isa;        /* "auto", "ref", "avx2", "avx_vnni", "avx512", "avx512_bf16", "amx", "neon" */
-    const char *recipe;     /* "fast", "exact", "llm.int8": fast, but of integer weights as LLM.int8() has it, or
-                             *   "round16": fast, with F16 weights rounded to bf16, which is lossy */
-    const char *sparsity;   /* columns of matrices that meet zeros are skipped by steps of one row: "zeros", of
-                             *   activations that are zero by themselves (ReLU's); or a file of `ridge shrink
-                             *   sparsity`, below whose thresholds activations count as zero in every row; NULL:
-                             *   none */
-    double attention_sparsity; /* of attention, each head of a row leaves out blocks of 64 keys whose weights are all
-                             *   below this threshold, at least 0 and less than 1: lossy, at most the threshold times
-                             *   the keys of a row is lost of its weight.  0: nothing is left out */
+    const char *recipe;     /* "fast", "exact", "llm.int8" (fast, but products with integer weights by LLM.int8()), or
+                             *   "round16" (fast, with F16 weights rounded to bf16, which is lossy) */
+    const char *sparsity;   /* steps of one row skip the columns of matrices that meet zeros.  "zeros": activations that
+                             *   are zero by themselves (ReLU's); or a file that `ridge shrink sparsity` wrote:
+                             *   activations below its thresholds count as zero, in every row; NULL: nothing is
+                             *   skipped */
+    double attention_sparsity; /* each head of a row leaves out blocks of 64 keys whose attention weights are all below
+                             *   this threshold, at least 0 and less than 1.  Lossy: of a row's weights, whose sum is 1,
+                             *   it leaves out at most the threshold times its number of keys.  0: nothing */
     bool whole_head;        /* compute all logits of every step: a large head is not kept in a coarse copy besides,
                              *   which changes no id, but takes memory and a second or so of opening */
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8", "q4" */
@@ -479,10 +479,10 @@ typedef struct rg_options {
     const char *prefix_folder; /* folder in which cached prefixes are kept as files, so that they are found again after
                              *   a restart, and by other engines of the same model that use it; made if there is none.
                              *   NULL: they are in memory alone */
-    uint64_t prefix_bytes;  /* of its files at most: the oldest are removed; 0: 8 GiB */
-    const char *preempt;    /* what becomes of the state of a request that gives way to another: NULL or "auto": what is
-                             *   expected to be quicker later; "swap": it is copied into other memory; "recompute": it
-                             *   is dropped, and computed again.  Answers are the same */
+    uint64_t prefix_bytes;  /* what its files may take; the oldest are removed then; 0: 8 GiB */
+    const char *preempt;    /* what becomes of the state of a request that gives way.  "swap": it is copied into
+                             *   other memory; "recompute": it is dropped, and computed again; NULL or "auto": the one
+                             *   that is expected to be quicker.  Answers are the same */
     const char *pack_cache; /* folder in which packed weights are kept, so that the next opening only reads them; NULL:
                              *   they are not kept */
     const char *draft;      /* how to guess ids ahead, for the model to check several in one step: NULL or "none": not
@@ -769,9 +769,9 @@ RG_API rg_request *rg_submit(rg_engine *engine, const rg_params *params, rg_erro
  * rg_next or rg_poll gave, or fewer), and then params->prompt [params->n_prompt], which may be none.  Adapter, tenant,
  * salt and given rows are the other's; all else is as params say.  Its ids and log-probabilities are those of
  * rg_submit with the same prompt: only less is computed, as it shares the blocks of state of the other's positions, or
- * finds those in the prefix cache; where they are still being computed, it waits for them.  Of models with a state per
- * sequence (Mamba and others), that is at the position where the other stands, where it ended, or at a snapshot.  To be
- * called by the other's reader; afterwards the other may be closed. */
+ * finds those in the prefix cache; where they are still being computed, it waits for them.  Models with a state per
+ * sequence (Mamba and others) can share only where the other stands, where it ended, or at a snapshot.  To be called by
+ * the other's reader; afterwards the other may be closed. */
 RG_API rg_request *rg_fork(rg_engine *engine, rg_request *from, int32_t sample, int32_t n_output,
                            const rg_params *params, rg_error *err);
 
@@ -830,8 +830,8 @@ typedef struct rg_usage {
     int32_t n_simulations, n_nodes; /* of a tree search: how many simulations were run, and how many nodes they made */
     int64_t search_positions;       /*   and positions that its rollouts went on from, all together */
     double queue_s, ttft_s, total_s;      /* from rg_submit to the first step, the first token, the end; 0: not yet */
-    double paced_s;       /* seconds that n_paced ids took, for the pace of generation: since the first id, all but */
-    int32_t n_paced;      /*   that; where many come together (diffusion, beams, best_of), since the first step, all */
+    double paced_s;       /* the pace of generation is n_paced / paced_s: ids after the first, seconds since it; */
+    int32_t n_paced;      /*   where many ids come together (diffusion, beams, best_of): all, since the first step */
     double steps_s, limit_s; /* seconds of the steps that computed its rows; and how short the machine's limits allow
                               *   them to be, 0: not measured */
 } rg_usage;
@@ -872,8 +872,8 @@ RG_API bool rg_request_prompt_logprob(const rg_request *request, int32_t positio
  * of the last, before the first id of the answer, or, with max_tokens 0, the end of the request. */
 RG_API const float *rg_request_prompt_logits(const rg_request *request, int32_t position, int32_t *n);
 
-/* The ids of prompt and answer of a sample after the k-th evaluation of a diffusion model, in which masks that are left
- * have the mask's id: *n of them, valid until rg_request_close.  NULL: there is no such evaluation yet, or
+/* The ids of prompt and answer of a sample after the k-th evaluation of a diffusion model; a mask that is left has the
+ * mask's id.  *n ids, valid until rg_request_close.  NULL: there is no such evaluation yet, or
  * rg_params.diffusion.trace was not set. */
 RG_API const int32_t *rg_request_trace(const rg_request *request, int32_t sample, int32_t k, int32_t *n);
 
