@@ -490,6 +490,24 @@ void rg_writer_abort(rg_writer *w)
     writer_free(w);
 }
 
+bool rg_file_put(const char *path, const void *data, size_t n, rg_error *err)
+{
+    rg_writer *w = rg_writer_open(path, err);
+
+    if (w && rg_writer_write(w, data, n, err))
+        return rg_writer_commit(w, err);
+    rg_writer_abort(w);
+    return false;
+}
+
+bool rg_file_put_in(const char *dir, const char *name, const void *data, size_t n, rg_error *err)
+{
+    char path[4096];
+
+    return rg_path_join(path, sizeof path, dir, name) ? rg_file_put(path, data, n, err)
+                                                      : rg_fail(err, RG_E_INPUT, "%s: the path is too long", dir);
+}
+
 /* ---- files that grow --------------------------------------------------------------------------------------------- */
 
 struct rg_appender {

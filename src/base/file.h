@@ -64,6 +64,10 @@ bool rg_writer_commit(rg_writer *w, rg_error *err) RG_MUST_CHECK;
 bool rg_writer_commit_unsynced(rg_writer *w, rg_error *err) RG_MUST_CHECK;
 void rg_writer_abort(rg_writer *w); /* NULL is fine */
 
+/* Write a file of n bytes in this way, whole or not at all: at path, or by its name in a directory that is there. */
+bool rg_file_put(const char *path, const void *data, size_t n, rg_error *err) RG_MUST_CHECK;
+bool rg_file_put_in(const char *dir, const char *name, const void *data, size_t n, rg_error *err) RG_MUST_CHECK;
+
 /* A file that grows at its end, and what was added stays whatever happens to the process: each piece is handed to the
  * system at once, so that after a kill only the last one can be incomplete.  The file is locked: a second process that
  * opens it is refused. */

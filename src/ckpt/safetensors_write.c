@@ -211,21 +211,6 @@ static bool write_header(rg_ckpt_writer *w, rg_error *err)
     return ok;
 }
 
-static bool write_file(const char *dir, const char *name, const char *data, size_t n, rg_error *err)
-{
-    char path[PATH_ROOM];
-    rg_writer *out;
-
-    if (!rg_path_join(path, sizeof path, dir, name))
-        return rg_fail(err, RG_E_INPUT, "%s: the path is too long", dir);
-    out = rg_writer_open(path, err);
-    if (!out)
-        return false;
-    if (!rg_writer_write(out, data, n, err))
-        return rg_writer_abort(out), false;
-    return rg_writer_commit(out, err);
-}
-
 /* The parser put strings in place of Infinity and NaN: write them as Python reads them. */
 static void restore_not_finite(char *text)
 {
@@ -250,7 +235,7 @@ static bool copy_file(const rg_ckpt_writer *w, const char *name, rg_error *err)
     if (!rg_path_join(path, sizeof path, w->source, name) || rg_path_look(path) != RG_PATH_FILE)
         return true;
     text = rg_file_slurp(path, RG_SIDE_CAP, &n, err);
-    bool ok = text && write_file(w->dir, name, text, n, err);
+    bool ok = text && rg_file_put_in(w->dir, name, text, n, err);
     rg_free(text);
     return ok;
 }
@@ -339,7 +324,7 @@ static bool write_sidecar(rg_ckpt_writer *w, rg_error *err)
     if (!text)
         return rg_fail_memory(err, 4096);
     restore_not_finite(text);
-    ok = write_file(w->dir, "config.json", text, strlen(text), err);
+    ok = rg_file_put_in(w->dir, "config.json", text, strlen(text), err);
     rg_free(text);
     return ok;
 }

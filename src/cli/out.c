@@ -20,16 +20,10 @@ const char *cli_models_dir, *cli_profile_folder, *cli_state_folder;
 
 bool cli_write_file(const char *path, rg_buf *b, rg_error *err)
 {
-    rg_writer *w = b->failed ? NULL : rg_writer_open(path, err);
-    bool ok = w && rg_writer_write(w, b->data, b->n, err);
+    const bool ok = b->failed ? rg_fail_memory(err, b->n) : rg_file_put(path, b->data, b->n, err);
 
-    if (b->failed)
-        rg_fail_memory(err, b->n);
     rg_buf_fini(b);
-    if (ok)
-        return rg_writer_commit(w, err);
-    rg_writer_abort(w);
-    return false;
+    return ok;
 }
 
 /* ---- standard output ---- */

@@ -275,7 +275,7 @@ bool cli_training_run(cli_training *t, rg_error *err)
 
 bool cli_tokenizer_copy(const char *tokenizer, const char *dir, rg_error *err)
 {
-    char from[4096], to[4096];
+    char from[4096];
     bool ok = true;
 
     for (size_t i = 0; ok && i < RG_LEN(tokenizer_files); i++) {
@@ -288,12 +288,7 @@ bool cli_tokenizer_copy(const char *tokenizer, const char *dir, rg_error *err)
         if ((!is_dir && i) || rg_path_look(from) != RG_PATH_FILE)
             continue;
         char *text = rg_file_slurp(from, (size_t)1 << 28, &n, err);
-        rg_writer *w = text && rg_path_join(to, sizeof to, dir, tokenizer_files[i]) ? rg_writer_open(to, err) : NULL;
-        ok = w && rg_writer_write(w, text, n, err);
-        if (ok)
-            ok = rg_writer_commit(w, err);
-        else
-            rg_writer_abort(w);
+        ok = text && rg_file_put_in(dir, tokenizer_files[i], text, n, err);
         rg_free(text);
     }
     return ok;

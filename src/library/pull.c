@@ -300,7 +300,6 @@ static bool link_file(const pull *p, const rg_blob *b, rg_error *err)
 static bool publish(const pull *p, rg_error *err)
 {
     char path[RG_LIBRARY_PATH + 200];
-    rg_writer *w;
 
     for (int i = 0; i < p->n_files; i++)
         if (!link_file(p, &p->files[i], err))
@@ -308,11 +307,7 @@ static bool publish(const pull *p, rg_error *err)
     snprintf(path, sizeof path, "%s/refs/%s", p->repo, p->revision);
     if (!strcmp(p->revision, p->commit))
         return true;
-    if (!make_way(path, err) || !(w = rg_writer_open(path, err)))
-        return false;
-    if (!rg_writer_write(w, p->commit, strlen(p->commit), err))
-        return rg_writer_abort(w), false;
-    return rg_writer_commit(w, err);
+    return make_way(path, err) && rg_file_put(path, p->commit, strlen(p->commit), err);
 }
 
 /* ---- the whole ---- */

@@ -220,16 +220,6 @@ static bool make_folder(const char *folder, rg_error *err)
     return rg_dir_make(folder, err);
 }
 
-static bool write_file(const char *path, const rg_buf *b, rg_error *err)
-{
-    rg_writer *w = rg_writer_open(path, err);
-
-    if (w && rg_writer_write(w, b->data, b->n, err))
-        return rg_writer_commit(w, err);
-    rg_writer_abort(w);
-    return false;
-}
-
 bool rg_profile_save(const rg_profile *p, const char *folder, const rg_backend *backend, rg_error *err)
 {
     rg_profile copy = *p; /* as reading and writing share each_number */
@@ -247,7 +237,7 @@ bool rg_profile_save(const rg_profile *p, const char *folder, const rg_backend *
     rg_buf_str(&b, key);
     each_number(&copy, write_numbers, &b);
     rg_buf_str(&b, "end\n");
-    bool ok = b.failed ? rg_fail_memory(err, b.n) : write_file(path, &b, err);
+    bool ok = b.failed ? rg_fail_memory(err, b.n) : rg_file_put(path, b.data, b.n, err);
     rg_buf_fini(&b);
     return ok;
 }

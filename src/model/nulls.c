@@ -5,10 +5,7 @@
 
 /* Keys outside the tables for which null asks for nothing. */
 static const char *const asks_for_nothing[] = {
-    "bos_token_id", "clamp_min", "embedding_size", "eos_token_id", "feature_map", "mamba_d_ssm",
-    "num_key_value_heads", "num_labels", "partial_rotary_factor", "position_embedding_type",
-    "rotary_scaling_factor", "sep_token_id", "sliding_window", "sliding_window_pattern", "use_bidirectional_attention",
-    "value_dim",
+    "embedding_size", "feature_map", "num_key_value_heads", "partial_rotary_factor", "position_embedding_type",
 };
 
 /* The same of members of a rope's settings. */

@@ -36,14 +36,8 @@ static bool check_job(rg_results *r, uint64_t job, rg_error *err)
     if (!path_of(r, "job", path, err))
         return false;
     snprintf(want, sizeof want, "%016" PRIx64 "\n", job);
-    if (rg_path_look(path) == RG_PATH_NONE) {
-        rg_writer *w = rg_writer_open(path, err);
-        if (!w)
-            return false;
-        if (!rg_writer_write(w, want, strlen(want), err))
-            return rg_writer_abort(w), false;
-        return rg_writer_commit(w, err);
-    }
+    if (rg_path_look(path) == RG_PATH_NONE)
+        return rg_file_put(path, want, strlen(want), err);
     char *have = rg_file_slurp(path, 1 << 12, &n, err);
     if (!have)
         return false;

@@ -233,8 +233,7 @@ static void add_quoted(rg_buf *b, const char *s)
 
 static bool write_config(const rg_lora *l, const char *dir, const char *base, rg_error *err)
 {
-    char path[4096], target[NAME];
-    rg_writer *w;
+    char target[NAME];
     rg_buf b;
     bool ok, any = false;
 
@@ -253,16 +252,10 @@ static bool write_config(const rg_lora *l, const char *dir, const char *base, rg
             any = true;
         }
     rg_buf_str(&b, "]\n}\n");
-    ok = (!b.failed || rg_fail_memory(err, b.n)) && rg_dir_make(dir, err);
-    if (ok && !rg_path_join(path, sizeof path, dir, "adapter_config.json"))
-        ok = rg_fail(err, RG_E_INPUT, "%s: the path is too long", dir);
-    w = ok ? rg_writer_open(path, err) : NULL;
-    ok = w && rg_writer_write(w, b.data, b.n, err);
+    ok = (!b.failed || rg_fail_memory(err, b.n)) && rg_dir_make(dir, err) &&
+         rg_file_put_in(dir, "adapter_config.json", b.data, b.n, err);
     rg_buf_fini(&b);
-    if (ok)
-        return rg_writer_commit(w, err);
-    rg_writer_abort(w);
-    return false;
+    return ok;
 }
 
 bool rg_lora_write(const rg_lora *l, const char *dir, const char *base, rg_error *err)

@@ -364,9 +364,7 @@ static bool write_tensor(rg_ckpt_writer *w, const float *values, size_t n, rg_ty
 
 static bool write_config(const rg_medusa *d, const char *dir, const char *base, rg_error *err)
 {
-    char path[4096];
     rg_buf b;
-    rg_writer *w;
     bool ok;
 
     rg_buf_init(&b, CONFIG_CAP);
@@ -377,16 +375,10 @@ static bool write_config(const rg_medusa *d, const char *dir, const char *base, 
         else if ((unsigned char)*s >= 0x20)
             rg_buf_add(&b, s, 1);
     rg_buf_str(&b, "\"}\n");
-    ok = (!b.failed || rg_fail_memory(err, b.n)) && rg_dir_make(dir, err);
-    if (ok && !rg_path_join(path, sizeof path, dir, "config.json"))
-        ok = rg_fail(err, RG_E_INPUT, "%s: the path is too long", dir);
-    w = ok ? rg_writer_open(path, err) : NULL;
-    ok = w && rg_writer_write(w, b.data, b.n, err);
+    ok = (!b.failed || rg_fail_memory(err, b.n)) && rg_dir_make(dir, err) &&
+         rg_file_put_in(dir, "config.json", b.data, b.n, err);
     rg_buf_fini(&b);
-    if (ok)
-        return rg_writer_commit(w, err);
-    rg_writer_abort(w);
-    return false;
+    return ok;
 }
 
 bool rg_medusa_write(const rg_medusa *d, const char *dir, const char *base, rg_type type, rg_error *err)

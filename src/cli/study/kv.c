@@ -16,7 +16,7 @@ enum {
 };
 
 static const study_column columns[] = {
-    [MODEL] = { "model", STUDY_TEXT, .key = true, .json = "model", .head = "model", .width = 24 },
+    [MODEL] = STUDY_COLUMN_MODEL,
     [KV_TYPE] = { "kv_type", STUDY_TEXT, .key = true, .json = "kv_type", .head = "K/V", .width = 5 },
     [TEXT] = { "text", STUDY_TEXT, .key = true },
     [CTX] = { "ctx", STUDY_INT, .key = true },

@@ -18,16 +18,9 @@ enum { SAMPLES = 16, BITS_MOST = 8 };
 enum { MODEL, BITS, KEPT, PERCENT, GROUP, TEXT, CTX, TOTAL_BITS, PPL, N_COLUMNS };
 
 static const study_column columns[] = {
-    [MODEL] = { "model", STUDY_TEXT, .key = true, .json = "model", .head = "model", .width = 24 },
-    [BITS] = { "bits", STUDY_INT, .key = true, .json = "bits", .head = "bits", .width = 4 },
+    STUDY_ROUNDING_COLUMNS,
     [KEPT] = { "kept", STUDY_TEXT, .key = true, .json = "kept", .head = "kept by", .width = 10 },
     [PERCENT] = { "percent", STUDY_TEXT, .key = true, .json = "percent", .head = "%", .width = 4 },
-    [GROUP] = { "group", STUDY_INT, .key = true },
-    [TEXT] = { "text", STUDY_TEXT, .key = true },
-    [CTX] = { "ctx", STUDY_INT, .key = true },
-    [TOTAL_BITS] = { "total_bits", STUDY_REAL, .format = "%.0f", .json = "total_bits", .head = "bits in all",
-                     .width = 14 },
-    [PPL] = { "ppl", STUDY_REAL, .format = "%.17g", .json = "ppl", .head = "perplexity", .width = 12, .digits = 4 },
 };
 
 static const rg_lines_page page = {

@@ -14,7 +14,7 @@ enum { STEPS = 32, CONTEXT = 16 };
 enum { MODEL, PERCENT, ALLOCATION, TEXT, SAMPLES, CTX, REALIZED, PPL, TOKENS_S, N_COLUMNS };
 
 static const study_column columns[] = {
-    [MODEL] = { "model", STUDY_TEXT, .key = true, .json = "model", .head = "model", .width = 24 },
+    [MODEL] = STUDY_COLUMN_MODEL,
     [PERCENT] = { "percent", STUDY_INT, .key = true, .json = "percent", .head = "target", .width = 7, .unit = " %" },
     [ALLOCATION] = { "allocation", STUDY_TEXT, .key = true, .json = "allocation", .head = "allocation", .width = 10 },
     [TEXT] = { "text", STUDY_TEXT, .key = true },
@@ -22,7 +22,7 @@ static const study_column columns[] = {
     [CTX] = { "ctx", STUDY_INT, .key = true },
     [REALIZED] = { "realized", STUDY_REAL, .format = "%.6f", .json = "realized", .head = "zeros", .width = 9,
                    .digits = 1, .scale = 100, .unit = " %" },
-    [PPL] = { "ppl", STUDY_REAL, .format = "%.17g", .json = "ppl", .head = "perplexity", .width = 12, .digits = 4 },
+    [PPL] = STUDY_COLUMN_PPL,
     [TOKENS_S] = { "tokens_s", STUDY_REAL, .format = "%.3f", .json = "tokens_s", .head = "tokens/s", .width = 10,
                    .digits = 1 },
 };

@@ -37,6 +37,20 @@ typedef struct study_column {
     const char *unit;         /*   and followed by it; NULL: nothing */
 } study_column;
 
+/* Columns of studies of rounding (kbit, salient), by the numbers that they give them. */
+#define STUDY_COLUMN_MODEL { "model", STUDY_TEXT, .key = true, .json = "model", .head = "model", .width = 24 }
+#define STUDY_COLUMN_PPL                                                                                               \
+    { "ppl", STUDY_REAL, .format = "%.17g", .json = "ppl", .head = "perplexity", .width = 12, .digits = 4 }
+#define STUDY_ROUNDING_COLUMNS                                                                                         \
+    [MODEL] = STUDY_COLUMN_MODEL,                                                                                      \
+    [BITS] = { "bits", STUDY_INT, .key = true, .json = "bits", .head = "bits", .width = 4 },                           \
+    [GROUP] = { "group", STUDY_INT, .key = true },                                                                     \
+    [TEXT] = { "text", STUDY_TEXT, .key = true },                                                                      \
+    [CTX] = { "ctx", STUDY_INT, .key = true },                                                                         \
+    [TOTAL_BITS] = { "total_bits", STUDY_REAL, .format = "%.0f", .json = "total_bits", .head = "bits in all",          \
+                     .width = 14 },                                                                                    \
+    [PPL] = STUDY_COLUMN_PPL
+
 typedef struct study_model {
     const char *given; /* on the command line */
     char name[64];     /* study_name of it */

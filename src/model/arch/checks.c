@@ -41,7 +41,7 @@ bool require_number(const rg_checkpoint *ckpt, const char *key, double want, rg_
 {
     double is = want;
 
-    if (rg_config_float(ckpt, key, &is, err) < 0)
+    if ((want == 0 ? rg_meta_float(ckpt, key, &is, err) : rg_config_float(ckpt, key, &is, err)) < 0) /* null is 0 */
         return false;
     return is == want || rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is %g, which is not supported (supported: %g)",
                                  rg_checkpoint_path(ckpt), key, is, want);

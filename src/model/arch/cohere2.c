@@ -37,21 +37,17 @@ static bool require_settings(const rg_checkpoint *ckpt, rg_error *err)
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    int64_t period = 4;
-    double part = 1;
+    static const rg_key row = { 0, KEY_INT, "layer_switch", NULL, 4, { "sliding_window_pattern" }, NULL_IS_MISSING,
+                                .least = 1 };
+    int period;
 
     c->layer_norm = true;
     c->o_bias = c->attn_bias;
     finish_optional(c, ckpt);
-    if (!c->from_gguf && (rg_config_int(ckpt, "sliding_window_pattern", 1, INT32_MAX, &period, err) < 0 ||
-                          rg_config_int(ckpt, "layer_switch", 1, INT32_MAX, &period, err) < 0 ||
-                          rg_config_float(ckpt, "rotary_pct", &part, err) < 0))
-        return false;
-    if (part != 1)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: rotary_pct is %g, which is not supported (supported: 1)",
-                       rg_checkpoint_path(ckpt), part);
-    if (!finish_heads(c, err) || !finish_windows(c, ckpt, (int)period, 0, err) ||
-        !finish_rope(c, ckpt, 1e4, GGUF_PAIRS, err) || !require_settings(ckpt, err))
+    if (!rg_config_keys(&period, ckpt, &row, 1, err) ||
+        (!c->from_gguf && !require_number(ckpt, "rotary_pct", 1, err)) || !finish_heads(c, err) ||
+        !finish_windows(c, ckpt, period, 0, err) || !finish_rope(c, ckpt, 1e4, GGUF_PAIRS, err) ||
+        !require_settings(ckpt, err))
         return false;
     c->ropes[0].interleaved = true;
     for (int i = 0; i < c->n_layers; i++)

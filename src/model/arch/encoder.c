@@ -17,18 +17,20 @@ static bool read_labels(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     static const char classifier[] = "ForSequenceClassification";
     const char *name = NULL;
-    int64_t n = 0, said = 2;
+    static const rg_key row = { 0, KEY_INT, "num_labels", NULL, 2, .null = NULL_IS_MISSING, .least = 1,
+                                .most = MAX_LABELS };
+    int n = 0, said;
     char key[48];
 
     if (rg_meta_string(ckpt, "architectures.0", &name, err) < 0 ||
-        rg_config_int(ckpt, "num_labels", 1, MAX_LABELS, &said, err) < 0)
+        !rg_config_keys(&said, ckpt, &row, 1, err))
         return false;
     size_t len = name ? strlen(name) : 0, end = sizeof classifier - 1;
     if (len < end || strcmp(name + len - end, classifier) != 0)
         return true;
     for (snprintf(key, sizeof key, "id2label.0"); n < MAX_LABELS && rg_meta_type_of(ckpt, key) != RG_META_NONE;)
-        snprintf(key, sizeof key, "id2label.%d", (int)++n);
-    c->n_labels = (int)(n ? n : said);
+        snprintf(key, sizeof key, "id2label.%d", ++n);
+    c->n_labels = n ? n : said;
     return true;
 }
 

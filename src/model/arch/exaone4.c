@@ -26,25 +26,26 @@ static const rg_key keys[] = {
 };
 
 /* sliding_window_pattern: a period, or its layers as a word of L (a window) that ends with G (none). */
-static bool read_period(const rg_checkpoint *ckpt, int64_t *period, rg_error *err)
+static bool read_period(const rg_checkpoint *ckpt, int *period, rg_error *err)
 {
+    static const rg_key row = { 0, KEY_INT, "sliding_window_pattern", NULL, 4, .null = NULL_IS_MISSING };
     const char *word = NULL;
 
-    if (rg_meta_type_of(ckpt, "sliding_window_pattern") != RG_META_STRING)
-        return rg_config_int(ckpt, "sliding_window_pattern", 0, INT32_MAX, period, err) >= 0;
-    if (rg_meta_string(ckpt, "sliding_window_pattern", &word, err) < 0)
+    if (rg_meta_type_of(ckpt, row.hf) != RG_META_STRING)
+        return rg_config_keys(period, ckpt, &row, 1, err);
+    if (rg_meta_string(ckpt, row.hf, &word, err) < 0)
         return false;
     size_t n = strspn(word, "L");
     if (strcmp(word + n, "G") != 0)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: sliding_window_pattern is '%.40s', which is not supported",
                        rg_checkpoint_path(ckpt), word);
-    *period = (int64_t)n + 1;
+    *period = (int)n + 1;
     return true;
 }
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    int64_t period = 4;
+    int period;
 
     finish_optional(c, ckpt);
     if ((!c->from_gguf && !read_period(ckpt, &period, err)) || !finish_heads(c, err) ||

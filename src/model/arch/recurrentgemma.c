@@ -108,21 +108,6 @@ static bool finish_kinds(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-static bool finish_rotation(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
-{
-    double part = rg_config_is_null(ckpt, "partial_rotary_factor") ? 1 : 0.5;
-
-    if (rg_config_float(ckpt, "partial_rotary_factor", &part, err) < 0 ||
-        rg_config_float(ckpt, "rope_parameters.partial_rotary_factor", &part, err) < 0)
-        return false;
-    if (!(part > 0 && part <= 1))
-        return rg_fail(err, RG_E_INPUT, "%s: partial_rotary_factor %g is not in (0, 1]", rg_checkpoint_path(ckpt),
-                       part);
-    c->n_ropes = 1;
-    c->ropes[0].dim = (int)(part * c->head_dim);
-    return rg_rope_read(&c->ropes[0], ckpt, NULL, 1e4, err);
-}
-
 /* sqrt(dim) to eight bits. */
 static double scale_of(int dim)
 {
@@ -140,7 +125,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->ffn_dim = s->ffn_dim_2 / 2;
     c->mlp_bias = c->o_bias = true;
     c->embed_scale = scale_of(c->dim);
-    if (!finish_kinds(c, ckpt, err) || !finish_heads(c, err) || !finish_rotation(c, ckpt, err) ||
+    if (!finish_kinds(c, ckpt, err) || !finish_heads(c, err) ||
+        !finish_rope_as(c, ckpt, &(rope_defaults){ .theta = 1e4, .part = 0.5 }, err) ||
         !finish_act(c, ckpt, "hidden_activation", RG_GELU_TANH, err))
         return false;
     if (s->width % c->n_heads || s->n_taps < 1 || s->n_taps > 64 || s->width > INT32_MAX / 64)

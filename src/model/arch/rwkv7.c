@@ -66,6 +66,7 @@ static const rg_key keys[] = {
     { offsetof(rg_config, norm_eps), KEY_FLOAT, "norm_eps", "attention.layer_norm_epsilon", 1e-5 },
     { offsetof(rg_config, ffn_dim), KEY_INT, "intermediate_size", "feed_forward_length", 0 },
     KEY_TIED(0),
+    { RG_OWN_AT(rwkv_settings, v_dim), KEY_INT, "value_dim", NULL, 0, .least = 1, .most = INT32_MAX / 4 },
     { RG_OWN_AT(rwkv_settings, hidden_ratio), KEY_DOUBLE, "hidden_ratio", NULL, 4 },
     { RG_OWN_AT(rwkv_settings, decay_rank), KEY_INT, "decay_low_rank_dim", "attention.decay_lora_rank", 64 },
     { RG_OWN_AT(rwkv_settings, a_rank), KEY_INT, "a_low_rank_dim", "attention.iclr_lora_rank", 64 },
@@ -80,25 +81,6 @@ static const char *const harmless[] = {
 };
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
-
-/* Columns of v, one number or one for each layer; as wide as the layers where config.json does not say. */
-static bool read_values(const rg_config *c, const rg_checkpoint *ckpt, int64_t *values, rg_error *err)
-{
-    const int32_t *of_layer = NULL;
-    size_t n = 0;
-
-    *values = c->dim;
-    if (rg_meta_type_of(ckpt, "value_dim") != RG_META_ARRAY)
-        return rg_config_int(ckpt, "value_dim", 1, INT32_MAX / 4, values, err) >= 0;
-    if (rg_meta_ints(ckpt, "value_dim", &of_layer, &n, err) < 0)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (of_layer[i] != of_layer[0])
-            return rg_fail(err, RG_E_UNSUPPORTED, "%s: value_dim is %d in layer %zu and %d in layer 0, which is not "
-                           "supported", rg_checkpoint_path(ckpt), of_layer[i], i, of_layer[0]);
-    *values = n ? of_layer[0] : c->dim;
-    return true;
-}
 
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
@@ -118,7 +100,6 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     static const char *const acts[] = { "sqrelu", NULL };
     rwkv_settings *s = RG_OWN_EDIT(c, rwkv_settings);
-    int64_t values;
 
     if (rg_meta_type_of(ckpt, "attn") == RG_META_OBJECT)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: attn names layers of another kind, which is not supported",
@@ -126,17 +107,18 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     rg_meta_understand(ckpt, "attn");
     if (c->from_gguf)
         rg_meta_understand(ckpt, "rwkv7.attention.head_count");
-    if (!require_choice(ckpt, "hidden_act", acts, err) || !read_values(c, ckpt, &values, err))
+    if (!require_choice(ckpt, "hidden_act", acts, err))
         return false;
     if (!c->n_heads && c->head_dim)
         c->n_heads = c->dim / c->head_dim;
+    const int values = s->v_dim ? s->v_dim : c->dim; /* of all heads, by config.json */
     if (c->n_heads < 1 || (int64_t)c->n_heads * c->head_dim != c->dim || values % c->n_heads || values < c->n_heads)
-        return rg_fail(err, RG_E_INPUT, "%s: %d heads of %d, values of %lld, width %d: they do not fit",
-                       rg_checkpoint_path(ckpt), c->n_heads, c->head_dim, (long long)values, c->dim);
+        return rg_fail(err, RG_E_INPUT, "%s: %d heads of %d, values of %d, width %d: they do not fit",
+                       rg_checkpoint_path(ckpt), c->n_heads, c->head_dim, values, c->dim);
     if (s->decay_rank < 1 || s->a_rank < 1 || s->v_rank < 1 || s->gate_rank < 1)
         return rg_fail(err, RG_E_INPUT, "%s: ranks %d, %d, %d, %d: out of range", rg_checkpoint_path(ckpt),
                        s->decay_rank, s->a_rank, s->v_rank, s->gate_rank);
-    s->v_dim = (int)(values / c->n_heads);
+    s->v_dim = values / c->n_heads;
     if (!c->ffn_dim && s->hidden_ratio > 0 && s->hidden_ratio * c->dim < INT32_MAX / 4)
         c->ffn_dim = (int)(ceil(s->hidden_ratio * c->dim / 32) * 32);
     c->layer_norm = true;

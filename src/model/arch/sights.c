@@ -224,15 +224,13 @@ static bool read_entry(rg_config *c, const rg_checkpoint *ckpt, const char *name
 
 static bool read_window(rg_config *c, const rg_checkpoint *ckpt, int i, rg_error *err)
 {
-    int64_t window = 0;
+    static const rg_key row = { offsetof(rg_config, window), KEY_INT, "sliding_window", NULL, 0, .least = 1 };
 
-    if (rg_config_int(ckpt, "sliding_window", 1, INT32_MAX, &window, err) < 0)
+    if (!rg_config_keys(c, ckpt, &row, 1, err))
         return false;
-    if (!window)
-        return rg_fail(err, RG_E_INPUT, "%s: layer_types.%d is 'sliding_attention', but sliding_window is missing",
-                       rg_checkpoint_path(ckpt), i);
-    c->window = c->layer[i].window = (int)window;
-    return true;
+    c->layer[i].window = c->window;
+    return c->window || rg_fail(err, RG_E_INPUT, "%s: layer_types.%d is 'sliding_attention', but sliding_window is "
+                                "missing", rg_checkpoint_path(ckpt), i);
 }
 
 bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, int in_cache, rg_error *err)

@@ -54,16 +54,20 @@ static bool check(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 static bool read_width(rg_config *c, const rg_checkpoint *ckpt, const ssd_width *k, rg_error *err)
 {
     ssd_settings *s = RG_OWN_EDIT(c, ssd_settings);
-    int64_t dim = k->head_dim_fallback, inner = 0, times = 2;
     bool word = rg_meta_type_of(ckpt, k->head_dim) == RG_META_STRING;
+    struct { int dim, inner, times; } w;
+    const rg_key rows[] = {
+        { 0, KEY_INT, word ? NULL : k->head_dim, NULL, k->head_dim_fallback, .least = 1 },
+        { sizeof(int), KEY_INT, k->inner, NULL, 0, .least = 1 },
+        { 2 * sizeof(int), KEY_INT, k->expand, NULL, 2, .least = 1, .most = 1024 },
+    };
 
     if ((word && !require_choice(ckpt, k->head_dim, (const char *const[]){ "auto", NULL }, err)) ||
-        (!word && rg_config_int(ckpt, k->head_dim, 1, INT32_MAX, &dim, err) < 0) ||
-        (k->inner && rg_config_int(ckpt, k->inner, 1, INT32_MAX, &inner, err) < 0) ||
-        (k->expand && rg_config_int(ckpt, k->expand, 1, 1024, &times, err) < 0))
+        !rg_config_keys(&w, ckpt, rows, RG_LEN(rows), err))
         return false;
+    int64_t dim = w.dim, inner = w.inner;
     if (!inner && k->expand)
-        inner = times * c->dim;
+        inner = (int64_t)w.times * c->dim;
     dim = word || !dim ? inner / (s->n_heads ? s->n_heads : 1) : dim;
     if (inner && inner != dim * s->n_heads)
         return rg_fail(err, RG_E_INPUT, "%s: an inner width of %lld is not that of %d heads of %lld",

@@ -3,9 +3,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "server/api/fields.h"
 #include "server/batch/batches.h"
 
-enum { DAY_S = 24 * 3600, USUAL_BATCHES = 20, MOST_BATCHES = 100, MAX_METADATA = 16 };
+enum { DAY_S = 24 * 3600, USUAL_BATCHES = 20, MOST_BATCHES = 100 };
 
 static const char *const states[RG_N_BATCH_STATES] = {
     [RG_BATCH_VALIDATING] = "validating", [RG_BATCH_IN_PROGRESS] = "in_progress", [RG_BATCH_CANCELLING] = "cancelling",
@@ -106,24 +107,6 @@ static void keep_batch(rg_task *t, rg_batch_store *st)
     rg_free(text);
 }
 
-static bool check_metadata(const json_t *metadata, rg_refusal *e)
-{
-    const char *key;
-    json_t *value;
-
-    if (!metadata || json_is_null(metadata))
-        return true;
-    if (!json_is_object(metadata) || json_object_size(metadata) > MAX_METADATA)
-        return rg_refuse_field(e, "metadata", "'metadata' must be an object of %d pairs at most.", MAX_METADATA);
-    json_object_foreach(
-        (json_t *)(uintptr_t)metadata, key,
-        value) if (strlen(key) > 64 || !json_is_string(value) ||
-                   json_string_length(value) >
-                       512) return rg_refuse_field(e, "metadata",
-                                                   "'metadata' must have keys of 64 bytes and strings of 512 at most.");
-    return true;
-}
-
 static bool read_batch(rg_task *t, rg_refusal *e)
 {
     const char *input, *endpoint, *window;
@@ -150,7 +133,7 @@ static bool read_batch(rg_task *t, rg_refusal *e)
                          "'output_expires_after' is not supported.");
     snprintf(t->id, sizeof t->id, "%s", input);
     t->endpoint = route->path;
-    return check_metadata(json_object_get(t->body, "metadata"), e);
+    return rg_metadata_check(json_object_get(t->body, "metadata"), e);
 }
 
 void rg_api_batch_new(rg_served *s, rg_exchange *x)

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "server/api/responses.h"
 
-enum { MAX_PAGE = 100, USUAL_PAGE = 20, MAX_ITEMS = 1024, MAX_OUT = 1 << 28, MAX_METADATA = 16 };
+enum { MAX_PAGE = 100, USUAL_PAGE = 20, MAX_ITEMS = 1024, MAX_OUT = 1 << 28 };
 
 static const char *text_of(const json_t *v, const char *key)
 {
@@ -236,24 +236,6 @@ void rg_api_response_cancel(rg_served *s, rg_exchange *x)
 
 /* ---- conversations ----------------------------------------------------------------------------------------------- */
 
-static bool check_metadata(const json_t *metadata, rg_refusal *e)
-{
-    const char *key;
-    json_t *value;
-
-    if (!metadata || json_is_null(metadata))
-        return true;
-    if (!json_is_object(metadata) || json_object_size(metadata) > MAX_METADATA)
-        return rg_refuse_field(e, "metadata", "'metadata' must be an object of %d pairs at most.", MAX_METADATA);
-    json_object_foreach(
-        (json_t *)(uintptr_t)metadata, key,
-        value) if (strlen(key) > 64 || !json_is_string(value) ||
-                   json_string_length(value) >
-                       512) return rg_refuse_field(e, "metadata",
-                                                   "'metadata' must have keys of 64 bytes and strings of 512 at most.");
-    return true;
-}
-
 static json_t *new_conversation(const char *id, json_t *metadata)
 {
     bool none = !metadata || json_is_null(metadata);
@@ -308,7 +290,7 @@ void rg_api_conversation_new(rg_served *s, rg_exchange *x)
     rg_refusal e = { 0 };
     json_t *body = rg_read_object(x, &e), *items = NULL, *v = NULL;
     const json_t *given = json_object_get(body, "items");
-    bool ok = body && check_metadata(json_object_get(body, "metadata"), &e);
+    bool ok = body && rg_metadata_check(json_object_get(body, "metadata"), &e);
     char id[64];
 
     new_id(id, "conv");
@@ -373,7 +355,7 @@ static void update(rg_served *s, rg_exchange *x, json_t *v, const char *id, cons
     json_t *metadata = json_object_get(body, "metadata"), *conversation = json_object_get(v, "conversation");
     rg_refusal e = { 0 };
 
-    if (!check_metadata(metadata, &e)) {
+    if (!rg_metadata_check(metadata, &e)) {
         rg_reply_refusal(s, x, &e);
         return;
     }

@@ -1,5 +1,5 @@
 /* fields.c -- see fields.h. */
-#include "server/api/fields.h"
+#include "server/api/field_letters.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +22,6 @@ enum {
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-typedef enum kind { INT, LIMIT, NUM, BOOL, STR, WORD, OFF, ANY, OWN } kind;
-
 typedef struct field {
     const char *name;
     unsigned where;
@@ -32,18 +30,6 @@ typedef struct field {
     double min, max;
     const char *words;
 } field;
-
-enum {
-    C = RG_API_COMPLETIONS,
-    H = RG_API_CHAT,
-    R = RG_API_RESPONSES,
-    M = RG_API_MESSAGES,
-    E = RG_API_EMBEDDINGS,
-    K = RG_API_RERANK,
-    S = RG_API_SCORE,
-    O = RG_API_OLLAMA,
-    L = RG_API_NATIVE
-};
 
 static const field fields[] = {
 #define FIELD(name, where, kind, member, min, max, words)                                                              \
@@ -58,6 +44,26 @@ static const field *find(const char *name, unsigned api)
         if (fields[i].where & api && !strcmp(fields[i].name, name))
             return &fields[i];
     return NULL;
+}
+
+bool rg_metadata_check(const json_t *metadata, rg_refusal *e)
+{
+    enum { PAIRS = 16, KEY = 64, VALUE = 512 };
+    const char *key;
+    json_t *value;
+
+    if (!metadata || json_is_null(metadata))
+        return true;
+    if (!json_is_object(metadata) || json_object_size(metadata) > PAIRS)
+        return rg_refuse_field(e, "metadata", "'metadata' must be an object of %d pairs at most.", PAIRS);
+    json_object_foreach(
+        (json_t *)(uintptr_t)metadata, key,
+        value) if (strlen(key) > KEY || !json_is_string(value) ||
+                   json_string_length(value) >
+                       VALUE) return rg_refuse_field(e, "metadata",
+                                                     "'metadata' must have keys of %d bytes and strings of %d at most.",
+                                                     KEY, VALUE);
+    return true;
 }
 
 bool rg_one_of(const char *words, const char *s)

@@ -107,6 +107,9 @@ void rg_breakers_fini(rg_breaker_list *b);
 /* s is one of the words that stand between bars. */
 bool rg_one_of(const char *words, const char *s);
 
+/* True if metadata is an object of few short strings, as OpenAI's API takes it, null or NULL. */
+bool rg_metadata_check(const json_t *metadata, rg_refusal *e);
+
 /* Ids of a list: whole numbers within int32 and not negative.  rg_free *ids. */
 bool rg_ids_read(const json_t *list, const char *param, int32_t **ids, size_t *n, rg_refusal *e);
 

@@ -8,23 +8,10 @@
 #include "base/mem.h"
 #include "server/core.h"
 #include "server/json.h"
+#include "server/api/field_letters.h"
 #include "server/api/ollama.h"
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
-
-enum {
-    C = RG_API_COMPLETIONS,
-    H = RG_API_CHAT,
-    R = RG_API_RESPONSES,
-    M = RG_API_MESSAGES,
-    E = RG_API_EMBEDDINGS,
-    K = RG_API_RERANK,
-    S = RG_API_SCORE,
-    O = RG_API_OLLAMA,
-    L = RG_API_NATIVE
-};
-
-typedef enum kind { INT, LIMIT, NUM, BOOL, STR, WORD, OFF, ANY, OWN } kind;
 
 typedef struct field {
     const char *name;
