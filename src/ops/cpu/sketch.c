@@ -64,11 +64,12 @@ typedef struct maker {
 
 static double length_of(const float *x, int n)
 {
-    double sum = 0;
+    double sum[4] = { 0 }; /* several, since each waits for the one before; n is a multiple of 4 */
 
-    for (int k = 0; k < n; k++)
-        sum += (double)x[k] * (double)x[k];
-    return sqrt(sum);
+    for (int k = 0; k < n; k += 4)
+        for (int i = 0; i < 4; i++)
+            sum[i] += (double)x[k + i] * (double)x[k + i];
+    return sqrt((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 /* The code of v among 1 .. 255 steps of unit that is not below it; 0 only of 0. */
@@ -85,31 +86,39 @@ static uint8_t code_up(double v, float unit)
 static double put_codes(const float *v, float d, rg_sketch_codes *codes, int lane)
 {
     const float magic = 0x1.8p23f, inverse = d > 0 ? 1 / d : 0; /* v + magic - magic rounds what is less than 2^22 */
-    double sum = 0;
+    double sum[4] = { 0 };
+    int32_t code[RUN];
 
-    for (int k = 0; k < 16; k++) {
-        const float low = v[k] * inverse, high = v[k + 16] * inverse;
-        const float a = low > 7 ? 7 : low >= -8 ? (low + magic) - magic : -8; /* or NaN */
-        const float b = high > 7 ? 7 : high >= -8 ? (high + magic) - magic : -8;
-        const double miss_a = (double)v[k] - (double)a * (double)d, miss_b = (double)v[k + 16] - (double)b * (double)d;
+    for (int k = 0; k < RUN; k += 4)
+        for (int i = 0; i < 4; i++) {
+            const float at = v[k + i] * inverse, above = at > -8 ? at : -8 /* or NaN */, in = above < 7 ? above : 7;
+            const float whole = (in + magic) - magic;
+            const double miss = (double)v[k + i] - (double)whole * (double)d;
 
-        codes->q[k / 4][lane][k % 4] = (uint8_t)(((int)a + 8) | (((int)b + 8) << 4));
-        sum += miss_a * miss_a + miss_b * miss_b;
-    }
-    return sqrt(sum);
+            code[k + i] = (int32_t)whole + 8;
+            sum[i] += miss * miss;
+        }
+    for (int k = 0; k < 16; k++)
+        codes->q[k / 4][lane][k % 4] = (uint8_t)(code[k] | code[k + 16] << 4);
+    return sqrt((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 /* A scale with which the 16 codes reach the value of largest magnitude, whichever its sign: that one gets code -8, or
  * where both signs reach far, 7. */
 static float scale_for(const float *v)
 {
-    float most = 0, least = 0;
+    float most[4] = { 0 }, least[4] = { 0 };
 
-    for (int k = 0; k < RUN; k++) {
-        most = v[k] > most ? v[k] : most;
-        least = v[k] < least ? v[k] : least;
+    for (int k = 0; k < RUN; k += 4)
+        for (int i = 0; i < 4; i++) {
+            most[i] = v[k + i] > most[i] ? v[k + i] : most[i];
+            least[i] = v[k + i] < least[i] ? v[k + i] : least[i];
+        }
+    for (int i = 1; i < 4; i++) {
+        most[0] = most[i] > most[0] ? most[i] : most[0];
+        least[0] = least[i] < least[0] ? least[i] : least[0];
     }
-    return most / 7.5f > -least / 8.5f ? most / 7.5f : -least / 8.5f;
+    return most[0] / 7.5f > -least[0] / 8.5f ? most[0] / 7.5f : -least[0] / 8.5f;
 }
 
 /* Row `lane` of a panel; v [cols]: the row less the center.  missed [n_blocks] is scratch. */
