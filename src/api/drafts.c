@@ -272,7 +272,7 @@ static bool load_network(rg_drafts *d, const rg_options *o, const rg_drafts_targ
                     rg_config_name(&d->model->config), d->kind->name));
 }
 
-/* One that was found without being asked for, and cannot be used, is left. */
+/* A drafter that cannot be used gives way to "suffix" if nobody asked for it.  False and *err: somebody did. */
 static bool give_up(rg_drafts *d, rg_error *err)
 {
     if (!d->is_auto) {

@@ -310,7 +310,7 @@ static bool check_sizes(const rg_options *o, rg_error *err)
     return true;
 }
 
-/* Of the model, with its experts that are read when they are needed, and of the one that drafts for it. */
+/* Bytes of the model's weights, experts that are read when needed included, and of the weights of its drafter. */
 static uint64_t weight_bytes(const rg_engine *e)
 {
     return e->model->weights.bytes + (e->drafts.model ? e->drafts.model->weights.bytes : 0);

@@ -245,7 +245,7 @@ int rg_cores(void)
     return n_cores;
 }
 
-/* Of the processes that share the machine, which this one is. */
+/* This is process number `part` of the n_parts that share the machine. */
 static int part, n_parts = 1;
 
 void rg_cores_share(int which, int n)

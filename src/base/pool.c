@@ -68,7 +68,7 @@ struct rg_pool {
     _Alignas(RG_ALIGN) _Atomic uint32_t n_asleep; /* threads that sleep until gate or left changes */
 };
 
-/* Of the calling thread within a run. */
+/* Where the calling thread stands within a run. */
 typedef struct standing {
     int thread;
     uint32_t phases; /* in which it took its first chunk: it does so in one phase after the other */

@@ -7,7 +7,7 @@
 
 void rg_sha256(const void *p, size_t n, uint8_t out[32]);
 
-/* Of bytes that come in parts. */
+/* The hash of bytes that come in parts. */
 typedef struct rg_sha256_state {
     uint32_t h[8];
     uint8_t block[64];

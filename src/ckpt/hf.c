@@ -256,7 +256,7 @@ static bool lift(json_t *root, const char *key, bool *lifted, rg_error *err)
     return ok || rg_fail_memory(err, 4096);
 }
 
-/* Those of the language model among several parts, and those of the layer of a network that drafts. */
+/* Lift settings to the root: of the language model among several parts, and of the layer of a network that drafts. */
 static bool lift_inner(json_t *root, bool *has_parts, rg_error *err)
 {
     bool is_draft;

@@ -41,7 +41,7 @@ static const char *const side_files[] = {
     "sentence_xlnet_config.json",
 };
 
-/* Of each folder that modules.json names. */
+/* The files that are copied of each folder that modules.json names. */
 static const char *const module_files[] = { "config.json", "model.safetensors", "pytorch_model.bin" };
 
 static json_t *json_of_scalar(const rg_entry *e)
@@ -272,7 +272,7 @@ static bool copy_templates(rg_ckpt_writer *w, rg_error *err)
     return rg_dir_make(to, err) && rg_dir_list(from, copy_template, &c, err) && !c.failed;
 }
 
-/* One of sentence-transformers' modules. */
+/* Copy one of sentence-transformers' modules. */
 static bool copy_module(const rg_ckpt_writer *w, const char *folder, rg_error *err)
 {
     char path[PATH_ROOM];

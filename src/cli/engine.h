@@ -37,7 +37,7 @@ typedef struct cli_engine {
       "state of requests that give way: swap (copied out), recompute, or auto (what is quicker)" },                    \
     CLI_KV_TYPE_OPTION((v).kv_type, CLI_KV_AS_WEIGHTS)
 
-/* Of commands that hold conversations. */
+/* The option of commands that hold conversations. */
 #define CLI_CHAT_TEMPLATE_OPTION(v)                                                                                    \
     { "--chat-template", CLI_STRING, &(v), "FILE|NAME",                                                               \
       "this chat template: a file, or one of the model's by name (default: the model's choice)" }

@@ -17,7 +17,7 @@ static const size_t most_bytes = (size_t)1 << 30;
 
 typedef enum metric_id { ACC, ACC_NORM, EXACT_MATCH, N_METRICS } metric_id;
 
-/* Of values 0 and 1. */
+/* A mean of values that are 0 or 1. */
 typedef struct metric {
     int64_t n, sum;
 } metric;
@@ -30,7 +30,7 @@ typedef struct task {
     int64_t n_single;   /*   so many of them */
 } task;
 
-/* Of a question, what is asked of the engine: each choice, or the answer. */
+/* One thing that a question asks the engine: a choice, or the answer. */
 typedef struct asked {
     int32_t *ids;  /* from the engine */
     size_t n, from; /* scored from this one on */
@@ -259,7 +259,7 @@ static void judge_choices(question *q)
     }
 }
 
-/* What of a text counts, into to. */
+/* Put the part of a text that counts into to. */
 static void settle(const question *q, const char *text, rg_buf *to)
 {
     const bool strip = json_is_true(json_object_get(q->line, "strip"));
@@ -390,7 +390,7 @@ static double value_of(const metric *m)
     return (double)m->sum / (double)m->n;
 }
 
-/* Of the mean of independent values, as lm-eval has it: the standard deviation of the sample by the root of n. */
+/* The standard error of the mean, as lm-eval has it: the sample's standard deviation divided by the root of n. */
 static double error_of(const metric *m)
 {
     double p = value_of(m), n = (double)m->n;

@@ -20,7 +20,7 @@ bool cli_heal_settings(cli_heal *h, const cli_args *args, double rate, rg_error 
     return cli_train_settings_take(&h->flags, args, &h->s, err);
 }
 
-/* Of most of a checkpoint's matrices: the repaired weights are written so. */
+/* The type of most of a checkpoint's matrices, in which the repaired weights are written. */
 static rg_type type_of(const rg_checkpoint *c)
 {
     for (int i = 0; i < rg_checkpoint_n_tensors(c); i++) {

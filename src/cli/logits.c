@@ -81,7 +81,7 @@ static bool is_encoder(const job *j)
     return !rg_config_has_logits(&j->tool.model->config);
 }
 
-/* Of a pair of texts, where the second begins: behind the first separator. */
+/* Where the second text of a pair begins: behind the first separator. */
 static int second_of(const job *j)
 {
     for (int i = 0; is_encoder(j) && i + 1 < j->streams[0].n; i++)

@@ -88,7 +88,7 @@ static bool measure_round(plan_job *j, int round, double *tries, rg_error *err)
     return true;
 }
 
-/* Of the rounds that were measured (interrupted, not all are); 0: none. */
+/* The median of the rounds that were measured (after an interrupt not all are); 0: none was. */
 static double median(double *tries, int n)
 {
     int kept = 0;

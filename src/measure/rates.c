@@ -57,13 +57,13 @@ static double seconds(round *r, rg_op_case *run)
     return rg_rounds_median(r->rounds, rg_op_bench_seconds(r->b, run));
 }
 
-/* Of one row, in a step that has more such operations. */
+/* The time of one row, in a step that has more such operations. */
 static double among_others(round *r, rg_op_case *run)
 {
     return rg_rounds_median(r->rounds, rg_op_bench_among_others(r->b, run));
 }
 
-/* Of a row for each thread, likewise. */
+/* How many rows give each thread one, up to RG_BENCH_ROWS. */
 static int shared_rows(const round *r)
 {
     return r->b->n_threads < 2 ? 2 : r->b->n_threads < RG_BENCH_ROWS ? r->b->n_threads : RG_BENCH_ROWS;

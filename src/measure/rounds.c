@@ -25,7 +25,7 @@ void rg_rounds_give_up(rg_rounds *r)
     r->n_rounds--;
 }
 
-/* Of one time, its rounds so far in order. */
+/* The rounds of one time so far, sorted. */
 static void sorted(const rg_rounds *r, int i, double out[RG_ROUNDS])
 {
     memcpy(out, r->time[i], (size_t)r->n_rounds * sizeof *out);

@@ -25,7 +25,7 @@ void rg_adapter_file_close(rg_adapter_file *f); /* half-opened too */
 bool rg_adapter_file_find(const rg_adapter_file *f, const char *module, const rg_tensor **a, const rg_tensor **b);
 /* The scale of a module whose A has so many rows.  False and *err: that is not the rank that the settings say. */
 bool rg_adapter_file_scale(const rg_adapter_file *f, const char *module, int64_t rank, float *scale, rg_error *err);
-/* Of a tensor that belongs to no module of the model, why it cannot be used: *err. */
+/* Say in *err why a tensor that belongs to no module of the model cannot be used. */
 void rg_adapter_file_blame(const rg_adapter_file *f, const rg_tensor *t, rg_error *err);
 
 #endif

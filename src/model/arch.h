@@ -35,7 +35,7 @@ rg_size DIM, DIM_2, VOCAB, Q_DIM, KV_DIM, QKV_DIM, HEAD_DIM, FFN_DIM, FFN_DIM_2,
 /* First rows of the parts of a tensor that holds q, k and v one below the other; of what has its rows by turns with
  * another. */
 rg_size ROW_0, ROW_1, ROW_OF_K, ROW_OF_V;
-/* One of an architecture's own: SIZE(D_INNER, RG_OWN(c, settings)->d_inner). */
+/* Define a size that one architecture alone has: SIZE(D_INNER, RG_OWN(c, settings)->d_inner). */
 #define SIZE(name, formula)                                                                                            \
     int64_t name(const rg_config *c, int layer)                                                                        \
     {                                                                                                                  \
@@ -170,7 +170,7 @@ struct rg_arch {
 const rg_arch *rg_arch_find(const rg_checkpoint *ckpt, rg_error *err);
 /* True if config.json's class is named as one whose rows see what comes after them (LlamaBidirectionalModel). */
 bool rg_arch_class_is_bidirectional(const rg_checkpoint *ckpt);
-/* Of a network that drafts: the first of drafts.def that claims the checkpoint. */
+/* The architecture of a network that drafts: the first of networks.def that claims the checkpoint. */
 const rg_arch *rg_arch_find_draft(const rg_checkpoint *ckpt, rg_error *err);
 /* The architecture whose layers c has: its own, or that of the model it drafts for. */
 const rg_arch *rg_arch_of_layers(const rg_config *c);

@@ -185,7 +185,7 @@ static int32_t entries_of(const rg_batch *b, const rg_span *s, const rg_group *g
     return (n + RG_BLOCK - 1) / RG_BLOCK;
 }
 
-/* Of a row of a tree: slots in its list. */
+/* The number of slots in the list of a tree's row; 0: it has none. */
 static int32_t n_ancestors(const rg_batch *b, const rg_span *s, int32_t row)
 {
     return b->ancestors[row] ? b->index[row] - (s->start + s->n_rows - s->n_draft) + 1 : 0;

@@ -13,7 +13,7 @@ typedef struct rg_sparsity rg_sparsity;
 /* The thresholds of a text as `ridge shrink sparsity` writes it: {"thresholds": {name of a matrix: threshold, ...}}; n
  * bytes, `name` for messages.  NULL and *err: it is none. */
 rg_sparsity *rg_sparsity_parse(const char *name, const char *text, size_t n, rg_error *err);
-/* Those of a file; or, of "zeros", none: only what is zero by itself is skipped. */
+/* Read the thresholds of a file.  "zeros": there are none, and only what is zero by itself is skipped. */
 rg_sparsity *rg_sparsity_read(const char *how, rg_error *err);
 void rg_sparsity_free(rg_sparsity *s); /* NULL is fine */
 

@@ -185,7 +185,7 @@ static bool tell(const rg_store *s, const rg_store_call *c)
     return !s->tell || s->tell(s->tell_arg, c);
 }
 
-/* What of the layers lies in blocks.  A layer that shares another's K/V keeps none. */
+/* List what layers keep in blocks.  A layer that reads another's K/V keeps none. */
 static void list_kept(const rg_state_spec *spec, rg_kv *kv, rg_buffer *buffer, rg_state_shape *shape)
 {
     shape->kv = kv;

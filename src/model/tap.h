@@ -15,7 +15,7 @@ typedef struct rg_tap {
     float *rows;       /* [max_rows][places.n * dim] */
 } rg_tap;
 
-/* Of the places that a network's config names, for steps of at most so many rows.  NULL: no memory. */
+/* A tap at the places that a network's config names, for steps of at most max_rows rows.  NULL: no memory. */
 rg_tap *rg_tap_new(const rg_config *network, int max_rows, rg_error *err);
 void rg_tap_free(rg_tap *t); /* NULL is fine */
 

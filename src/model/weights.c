@@ -434,7 +434,7 @@ static int64_t n_values(const rg_weight *w)
     return w->n_mats * w->rows * w->cols;
 }
 
-/* Of columns that may be skipped: 0 times infinity would be no 0. */
+/* Refuse values that are not finite in columns that may be skipped: 0 times infinity would not be 0. */
 static bool check_numbers(const rg_placed *p, const rg_weight *w, rg_error *err)
 {
     float *row = rg_array((size_t)w->cols, sizeof *row);
@@ -596,7 +596,7 @@ static bool derive_one(rg_weight_set *set, int i, const rg_config *c, rg_error *
     return set->spec[i]->derive(c, set->layer[i], of_layer, values, err) && rg_weights_place_vector(set, i, err);
 }
 
-/* Those that a checkpoint has, and then those that are made from them. */
+/* Bind weight i.  Weights that the checkpoint has come first, then those that are made from them. */
 static bool bind_each(void *arg, int i, rg_error *err)
 {
     const binding *b = arg;

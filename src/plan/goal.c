@@ -367,7 +367,7 @@ static bool is_beaten(const rg_plan_offers *all, int i)
     return false;
 }
 
-/* Of the sorted offers, those that no other one of their machine beats. */
+/* Keep of the sorted offers those that no other offer of the same machine beats. */
 static void drop_beaten(rg_plan_offers *all)
 {
     int kept = 0;

@@ -245,7 +245,7 @@ static bool counted_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *er
     return true;
 }
 
-/* Of a diffusion model: the evaluations of an answer. */
+/* Fill in a row for a diffusion model: the evaluations of an answer. */
 static bool filled_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *err)
 {
     const rg_plan_machine *m = row->machine;

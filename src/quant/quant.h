@@ -107,7 +107,7 @@ bool rg_type_by_safetensors(const char *name, rg_type *type);
 enum { RG_TYPE_NAMES = 320 };
 char *rg_type_names(bool gguf, char out[RG_TYPE_NAMES]);
 
-/* Of the types whose codes are vectors of a grid (IQ1, IQ2, IQ3): the vectors of a block; its codes and scales. */
+/* For types whose codes are vectors of a grid (IQ1, IQ2, IQ3): the vectors of a block, and its codes and scales. */
 void rg_vectors_load(rg_type type, const void *block, rg_vectors *out);
 void rg_vectors_ints(rg_type type, const rg_vectors *v, rg_ints *out);
 /* The grid of such a type, [entries]: of vectors of 8 values the code of value i is in the lower half of byte i, that

@@ -15,7 +15,7 @@ typedef struct rg_fold {
     int n_readers;
 } rg_fold;
 
-/* Those of a layer, in the order in which the model computes them.  *n of them; false and *err: no memory. */
+/* Find the folds of a layer, in the order in which the model computes them: *n of them.  False and *err: no memory. */
 bool rg_folds_find(const rg_model *m, int layer, rg_fold to[RG_MAX_FOLDS], int *n, rg_error *err) RG_MUST_CHECK;
 
 /* True if all that a fold changes can be written anew: matrices that are coded, vectors that are stored as they are. */

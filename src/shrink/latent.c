@@ -202,7 +202,7 @@ static void split_keys(const latent *k, layer *l, double *row)
         }
 }
 
-/* Of each query head: itself, and its parts that are rotated. */
+/* Make each query head anew: itself, and its parts that are rotated. */
 static void make_queries(const latent *k, layer *l)
 {
     const int64_t n = k->dim, d = k->d, each = (1 + k->m) * d;

@@ -133,8 +133,8 @@ typedef struct quadratic {
     double (*side)[SIDE]; /* [threads, cols] */
 } quadratic;
 
-/* Of n <= SIDE rows of d, side by side, so that each element of A is read once for all of them: what is below the
- * diagonal counts twice, since A is symmetric. */
+/* The sum of d A d^T over n <= SIDE rows of d, side by side, so that each element of A is read once for all of them.
+ * What is below the diagonal counts twice, since A is symmetric. */
 static double rows_quadratic(const quadratic *q, const float *d, int64_t n, double (*side)[SIDE])
 {
     double sum[SIDE] = { 0 }, all = 0;

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "shrink/inputs.h"
 
-/* Of one weight, of all its matrices; values NULL: nothing was read. */
+/* The means of one weight, for all its matrices; values NULL: nothing was read. */
 typedef struct mean {
     const rg_weight *w;
     float *values; /* [n_mats, cols] */

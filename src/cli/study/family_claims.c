@@ -107,7 +107,7 @@ static double state_of(const family_result *r)
     return r->position_bytes * 48 + r->sequence_bytes;
 }
 
-/* Of the models of a member with at most so much state, the one that recalls best. */
+/* Find the model that recalls best, among those of a member with at most so much state. */
 static bool best_of(const family_study *s, const char *member, double most_state, family_result *best,
                     const family_asked **which)
 {

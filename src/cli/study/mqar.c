@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 
-/* One of 0 .. n - 1. */
+/* A random number from 0 to n - 1. */
 static int32_t below(uint64_t *x, int32_t n)
 {
     return (int32_t)((rg_splitmix64(x) >> 32) * (uint64_t)n >> 32);

@@ -81,8 +81,8 @@ static bool plan(const study_run *run, const study_model *m, rg_error *err)
 
 /* ---- inputs ------------------------------------------------------------------------------------------------------ */
 
-/* Of the model that is at work: for each weight, sums of |x| of what its columns read, [n_mats, cols]; NULL: not
- * known, as of experts' last matrices. */
+/* The model that is studied now: for each weight, sums of |x| of what its columns read, [n_mats, cols]; NULL: not
+ * known, as for experts' last matrices. */
 static struct {
     const study_model *m;
     double **sum;

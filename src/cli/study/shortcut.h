@@ -34,7 +34,7 @@ const shortcut *shortcuts_nth(size_t i);
 /* True if the two can be combined. */
 bool shortcuts_go(const shortcut *a, const shortcut *b);
 
-/* Of each kind one or NULL. */
+/* One shortcut of each kind, or NULL. */
 typedef struct shortcut_set {
     const shortcut *of[SHORTCUT_KINDS];
 } shortcut_set;

@@ -6,7 +6,7 @@
 
 #include "model/config.h"
 
-/* One of NULL-ended names. */
+/* The value must be one of the names; NULL ends their list. */
 bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *const *names, rg_error *err);
 bool require_silu(const rg_checkpoint *ckpt, rg_error *err); /* of "hidden_act" */
 bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err);

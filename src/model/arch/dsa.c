@@ -5,7 +5,7 @@
 
 enum { W_INDEX_Q = W_MLA_END, W_INDEX_K, W_INDEX_K_NORM, W_INDEX_K_NORM_BIAS, W_INDEX_WEIGHTS };
 
-/* Of the indexer's norm, whatever the config says. */
+/* The indexer's norm has this eps, whatever the config says. */
 static const float index_eps = 1e-6f;
 
 static const char chosen_name[] = "chosen";

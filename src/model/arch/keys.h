@@ -32,7 +32,7 @@
     { offsetof(rg_config, moe_ffn_dim), KEY_INT, "moe_intermediate_size", "expert_feed_forward_length", ffn },         \
     { offsetof(rg_config, routing.n_experts), KEY_INT, key, "expert_count", n },                                       \
     { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", "expert_used_count", used }
-/* Of DeepSeek-V3's routing, which finish_noaux completes. */
+/* Rows of DeepSeek-V3's routing, which finish_noaux completes. */
 #define KEYS_NOAUX(shared, groups, groups_used, factor)                                                                \
     { offsetof(rg_config, n_shared_experts), KEY_INT, "n_shared_experts", "expert_shared_count", shared },             \
     { offsetof(rg_config, routing.n_groups), KEY_INT, "n_group", "expert_group_count", groups },                       \

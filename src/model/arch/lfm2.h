@@ -4,7 +4,7 @@
 
 #include "model/arch/hybrid.h"
 
-/* Of a convolution: its width, and whether it and the projections around it have biases. */
+/* The convolution's width, and whether it and the projections around it have biases. */
 typedef struct lfm2_settings {
     int n_taps;
     bool conv_bias;

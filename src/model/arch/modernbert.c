@@ -190,7 +190,7 @@ static void score(rg_fwd *f, const rg_layer *l, rg_act *scores, const rg_act *po
     score_by(f, l, scores, pooled, RG_GELU);
 }
 
-/* Of the head that predicts masked ids. */
+/* Weights of the head that predicts masked ids, which is not used. */
 static const char *const ignored[] = { "head.dense.weight", "head.norm.weight", "decoder.weight", "decoder.bias",
                                        NULL };
 

@@ -74,7 +74,7 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Of rows grouped by key head, each group [q, k, v ..., z ...]: those of q, k, v, or of z, of all groups. */
+/* Take q, k and v, or z, of all groups out of rows that are grouped by key head; a group is [q, k, v ..., z ...]. */
 static void ungroup(const rg_config *c, const float *src, float *dst, int64_t cols, bool z)
 {
     const gated_delta_settings *o = RG_OWN(c, gated_delta_settings);

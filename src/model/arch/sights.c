@@ -193,7 +193,7 @@ static bool read_cache(const entry *e, cache_places *places, rg_error *err)
     return true;
 }
 
-/* Of layer i, whose type has this name and is that of no earlier layer. */
+/* Read the pattern of layer i, whose type has this name and is the type of no earlier layer. */
 static bool read_entry(rg_config *c, const rg_checkpoint *ckpt, const char *name, int i, rg_error *err)
 {
     entry e = { .ckpt = ckpt, .n_heads = c->n_heads, .out = &c->patterns[c->n_patterns] };

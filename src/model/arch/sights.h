@@ -31,7 +31,7 @@ typedef struct cache_places {
  * "attention_patterns".  Without it every layer sees all.  in_cache: the kind of layers whose positions are places in a
  * cache. */
 bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, int in_cache, rg_error *err);
-/* Of such a layer: q and k rotated by their places, and attention. */
+/* Rotate q and k by their places in such a layer's cache, and attend. */
 rg_act *attention_in_cache(rg_fwd *f, const rg_layer *l, const qkv *p);
 
 /* c->layer[].kv_layer: by "kv_source_layers", a list of layers; or, with "use_cla", the first of every

@@ -20,7 +20,7 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n)
         dst[i] = src[i] + 1.0f;
 }
 
-/* Of each K/V head's rows (its query heads, key and value), `count` heads from the `first` on. */
+/* Take heads [first, first + count) from each K/V head's rows, which are those of its query heads, key and value. */
 static void rows_of_groups(const rg_config *c, const float *src, float *dst, int64_t n, const int64_t heads[2])
 {
     int64_t first = heads[0], count = heads[1], all = c->n_heads / c->n_kv_heads + 2;
