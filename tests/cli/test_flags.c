@@ -91,7 +91,7 @@ static void docs_have_the_flags_there_are(void **state)
                   (const char *const[]){ "run", "chat", "train", "distill", "shrink", "tokenizer", "grad", "batch", "eval",
                                          "tour", NULL }, "ray_batch.py --work --workers --lines");
     all_are_taken(serve, "docs/SERVE.md", (const char *const[]){ "serve", "train", NULL },
-                  "curl -d, kill -9, scripts/bench-serve --beside");
+                  "curl -d, kill -9, scripts/bench-serve --beside --rows --diffusion");
     free(run);
     free(serve);
 }
