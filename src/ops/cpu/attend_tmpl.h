@@ -29,7 +29,7 @@ ALWAYS_INLINE void add_some(const rg_attend *a, rg_type type, int n, float (*p)[
     values(a, type, n, p, c, s);
 }
 
-/* n <= QUERIES queries likewise, no constant. */
+/* n <= QUERIES queries likewise, no constant.  A function for each type: one of all types ran out of registers. */
 ALWAYS_INLINE void add_any(const rg_attend *a, rg_type type, int n, float (*p)[RG_BLOCK], rg_softmax *s)
 {
     int i = 0;
@@ -45,6 +45,20 @@ ALWAYS_INLINE void add_any(const rg_attend *a, rg_type type, int n, float (*p)[R
     for (; QUERIES > 1 && i < n; i++)
         add_some(a, type, 1, p + i, s + i);
 }
+
+#define ADD_ANY(name, type)                                                                                            \
+    static __attribute__((noinline)) void name(const rg_attend *a, int n, float (*p)[RG_BLOCK], rg_softmax *s)         \
+    {                                                                                                                  \
+        add_any(a, type, n, p, s);                                                                                     \
+    }
+
+ADD_ANY(add_any_f32, RG_F32)
+ADD_ANY(add_any_f16, RG_F16)
+ADD_ANY(add_any_q8, RG_I8)
+ADD_ANY(add_any_q4, RG_Q4_1)
+ADD_ANY(add_any_bf16, RG_BF16)
+
+#undef ADD_ANY
 
 /* True if every weight of a query's seen keys is below the threshold. */
 ALWAYS_INLINE bool is_below(const rg_attend *a, const float *p, const rg_softmax *s)
@@ -84,15 +98,15 @@ static __attribute__((noinline)) void add_kept(const rg_attend *all, int n, floa
         kept[n_kept++] = s[i];
     }
     if (a.type == RG_F32)
-        add_any(&a, RG_F32, n_kept, p, kept);
+        add_any_f32(&a, n_kept, p, kept);
     else if (a.type == RG_F16)
-        add_any(&a, RG_F16, n_kept, p, kept);
+        add_any_f16(&a, n_kept, p, kept);
     else if (a.type == RG_I8)
-        add_any(&a, RG_I8, n_kept, p, kept);
+        add_any_q8(&a, n_kept, p, kept);
     else if (a.type == RG_Q4_1)
-        add_any(&a, RG_Q4_1, n_kept, p, kept);
+        add_any_q4(&a, n_kept, p, kept);
     else
-        add_any(&a, RG_BF16, n_kept, p, kept);
+        add_any_bf16(&a, n_kept, p, kept);
     for (int i = 0; i < n_kept; i++)
         s[which[i]] = kept[i];
 }
