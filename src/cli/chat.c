@@ -198,7 +198,7 @@ static bool set_budget(const talk *t, const int32_t *ids, size_t n, rg_thinking 
     *to = (rg_thinking){ .start = marks[0], .n_start = open ? 0 : (int32_t)n_marks[0], .end = marks[1],
                          .n_end = (int32_t)n_marks[1], .budget = t->o->thinking_budget };
     return (n_marks[0] && n_marks[1]) ||
-           rg_fail(err, RG_E_USAGE, "chat: --thinking-start and --thinking-end must not be empty");
+           rg_fail(err, RG_E_USAGE, "chat: --thinking-start or --thinking-end has no ids in this model's vocabulary");
 }
 
 static bool answer_of(talk *t, rg_buf *answer, rg_error *err)
@@ -376,6 +376,8 @@ static int run(int argc, char **argv)
         return status;
     if (o.args.common.json)
         return cli_usage("chat has no --json: it is for people; `ridge serve` is for programs");
+    if (!*o.thinking_start || !*o.thinking_end)
+        return cli_usage("chat: --thinking-start and --thinking-end must not be empty");
     rg_engine *engine = cli_engine_open(&o.engine, &o.args, &err);
     cli_catch_interrupt();
     bool ok = engine && cli_engine_generates(&o.engine, engine, &err) && chat_with(&o, engine, &err);

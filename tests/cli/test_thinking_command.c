@@ -104,6 +104,8 @@ static void chat_keeps_the_budget(void **state)
     free(plain);
     command_refuses("chat " RG_SOURCE_DIR "/models/tales-1m --thinking-start x --thinking-budget -1 </dev/null", 2,
                     "--thinking-budget");
+    command_refuses("chat " RG_SOURCE_DIR "/models/tales-1m --thinking-budget 3 --thinking-end '' </dev/null", 2,
+                    "must not be empty");
 }
 
 int main(int argc, char **argv)
