@@ -5,6 +5,7 @@ gives every struct of ridge.h the size, and every member the place, that ctypes 
 compiles it.  So the package's structs are those of the header, or there is no wheel.
 
 The header is plain C; the script knows the forms that it uses and refuses what it does not know."""
+import ast
 import ctypes
 import os
 import re
@@ -151,9 +152,24 @@ class Header:
         return "\n".join(out + [""])
 
 
+RESULTS = {"Usage": ("rg_usage", set()), "Info": ("rg_info", {"n_eos", "n_embed_sizes"})}  # and members that lists stand for
+
+
+def check_results(read):
+    """The classes of results.py that are made from whole structs have their members."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "ridge", "results.py"), encoding="utf-8") as f:
+        classes = {c.name: {m.target.id for m in c.body if isinstance(m, ast.AnnAssign)} for c in ast.parse(f.read()).body
+                   if isinstance(c, ast.ClassDef)}
+    for name, (struct, without) in RESULTS.items():
+        other = classes[name] ^ ({member for member, _ in read.structs[struct]} - without)
+        if other:
+            raise Refused(f"results.py: {name} and {struct} differ in {', '.join(sorted(other))}")
+
+
 def main(header, folder):
     with open(header, encoding="utf-8") as f:
         read = Header(f.read())
+    check_results(read)
     names = {}
     exec(compile(read.python(), "_header.py", "exec"), names)
     for name, text in (("_header.py", read.python()), ("layout.c", read.check(type("module", (), names)))):

@@ -73,6 +73,7 @@ class Usage:
     n_output: int
     n_prefilled: int
     n_preempted: int
+    n_lost: int  # how often what was computed for it was lost with a rank
     n_steps: int
     n_drafted: int
     n_accepted: int

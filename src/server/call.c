@@ -610,7 +610,7 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .prompt_logprobs = c->f.n_prompt_tops >= 0,
                     .n_prompt_tops = c->f.n_prompt_tops > 0 ? c->f.n_prompt_tops : 0,
                     .priority = (int32_t)c->f.priority,
-                    .background = note->background,
+                    .background = note->background && !note->in_turn,
                     .deadline_s = time_left(c),
                     .embed = c->shape->embeds && !c->shape->scores ? RG_POOLING_MODEL : RG_POOLING_NONE,
                     .score = c->shape->scores,

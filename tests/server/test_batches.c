@@ -751,6 +751,51 @@ static void lines_are_begun_while_others_wait_without_end(void **state)
     test_server_stop(&t);
 }
 
+enum { N_ASKERS = 8 };
+
+static atomic_bool asks; /* the threads below go on */
+static atomic_int n_asked;
+
+/* One request after the other. */
+static void *ask_on(void *arg)
+{
+    const char body[] = "{\"prompt\":\"a\",\"max_tokens\":8,\"ignore_eos\":true}";
+
+    (void)arg;
+    while (atomic_load(&asks)) {
+        test_reply r = test_web_ask(t.port, "POST", "/v1/completions", NULL, body);
+        test_reply_free(&r);
+        atomic_fetch_add(&n_asked, 1);
+    }
+    return NULL;
+}
+
+/* Lines that began before others came, and those that begin among them, end though the others never do. */
+static void a_flood_stops_no_batch(void **state)
+{
+    char id[2][64], *lines = make_lines(3, 200);
+    rg_server_options o = test_server_options();
+    pthread_t thread[N_ASKERS];
+
+    (void)state;
+    o.batch_dir = dir;
+    test_server_start(&t, &o, 512, 2);
+    atomic_store(&asks, true);
+    json_decref(new_batch(NULL, lines, "/v1/completions", id[0]));
+    for (int i = 0; i < N_ASKERS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, ask_on, NULL), 0);
+    TEST_UNTIL(rg_engine_stats(t.engine).n_waiting > 2);
+    json_decref(new_batch(NULL, lines, "/v1/completions", id[1]));
+    for (int i = 0; i < 2; i++)
+        json_decref(test_batch_wait(t.port, NULL, id[i], "completed", TEST_WATCHDOG_S));
+    atomic_store(&asks, false);
+    for (int i = 0; i < N_ASKERS; i++)
+        pthread_join(thread[i], NULL);
+    assert_in_range(atomic_load(&n_asked), RG_LINE_EVERY, 6 * 4 * RG_LINE_EVERY); /* of six lines, each in its turn */
+    free(lines);
+    test_server_stop(&t);
+}
+
 /* An ordinary end gives up what runs, and the next start takes it up again. */
 static void an_end_and_a_start_go_on(void **state)
 {
@@ -813,7 +858,7 @@ int main(int argc, char **argv)
         TEST(batches_that_are_refused),        TEST(lines_are_requests),      TEST(a_line_of_ten_megabytes),
         TEST(owners_see_their_own),            TEST(a_cancel_keeps_what_is_done), TEST(time_runs_out),
         TEST(setting_the_clock_ends_nothing),  TEST(messages_have_batches),   TEST(cancelled_messages_have_results),
-        TEST(lines_are_begun_while_others_wait_without_end),
+        TEST(lines_are_begun_while_others_wait_without_end), TEST(a_flood_stops_no_batch),
         TEST(lines_run_in_the_gaps),           TEST(an_end_and_a_start_go_on), TEST(scarce_memory_loses_nothing),
     };
 

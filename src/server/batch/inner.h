@@ -26,6 +26,8 @@ typedef struct rg_slot {
     char id[RG_ID_ROOM + 32];
     rg_buf custom_id;
     int n_tries;
+    bool in_turn;  /* while it runs: among other requests, and not behind them */
+    bool recalled; /* likewise: it is to begin anew in its turn */
     uint64_t again_ns; /* when it waits: until then */
 } rg_slot;
 

@@ -233,15 +233,50 @@ static bool keep_answers(rg_batches *b, rg_error *err)
 
 /* ---- taking up lines --------------------------------------------------------------------------------------------- */
 
-/* How many lines may run now: one for each slot while no other request runs, one while some run.  While some wait none
- * is begun, but one after every RG_LINE_EVERY requests: who asks without end does not stop the batches of others. */
-static int32_t may_run(rg_batches *b, int32_t n_running)
+/* Where a line begins. */
+typedef enum line_place {
+    NOT_NOW,
+    BEHIND,  /* behind all other requests */
+    IN_TURN, /* in its turn among them */
+} line_place;
+
+/* Where a line may begin now: behind others one for each slot while no other request runs, one while some run.  While
+ * some wait none does, but one in its turn after every RG_LINE_EVERY requests: who asks without end does not stop the
+ * batches of others. */
+static line_place may_begin(rg_batches *b)
 {
+    int32_t n_running = 0, n_in_turn = 0;
+
+    for (int32_t i = 0; i < b->n_slots; i++)
+        if (state_of(&b->slots[i]) == RG_SLOT_RUNNING) {
+            n_running++;
+            n_in_turn += b->slots[i].in_turn || b->slots[i].recalled;
+        }
     if (!rg_server_takes_work(b->s))
-        return 0;
+        return NOT_NOW;
     if (rg_server_in_flight(b->s) <= n_running)
-        return b->n_slots;
-    return rg_server_n_waiting(b->s) && b->s->n_calls - b->n_calls < RG_LINE_EVERY ? 0 : 1;
+        return n_running < b->n_slots ? BEHIND : NOT_NOW;
+    if (!rg_server_n_waiting(b->s))
+        return n_running < 1 ? BEHIND : NOT_NOW;
+    return !n_in_turn && b->s->n_calls - b->n_calls >= RG_LINE_EVERY ? IN_TURN : NOT_NOW;
+}
+
+/* A line that began behind others, and is stopped by those who came since, gives its slot back to begin in its turn.
+ * False: there is none. */
+static bool recall_one(rg_batches *b)
+{
+    for (int32_t i = 0; i < b->n_slots; i++) {
+        rg_slot *slot = &b->slots[i];
+        pthread_mutex_lock(&b->lock);
+        bool is_behind = slot->state == RG_SLOT_RUNNING && slot->x && !slot->in_turn;
+        if (is_behind)
+            rg_exchange_leave(slot->x);
+        pthread_mutex_unlock(&b->lock);
+        slot->recalled |= is_behind;
+        if (is_behind)
+            return true;
+    }
+    return false;
 }
 
 /* The body of the request on a line, as text in *body.  False: *e, or nothing but *err if the store failed. */
@@ -263,7 +298,7 @@ static bool read_request(rg_batches *b, const rg_slot *slot, int64_t input, rg_b
 }
 
 /* Send the slot's line to its endpoint.  False: the store or the memory failed. */
-static bool start_line(rg_batches *b, rg_slot *slot, const rg_active *a, rg_error *err)
+static bool start_line(rg_batches *b, rg_slot *slot, const rg_active *a, line_place place, rg_error *err)
 {
     rg_refusal e = { 0 };
     rg_buf body = { 0 };
@@ -276,6 +311,7 @@ static bool start_line(rg_batches *b, rg_slot *slot, const rg_active *a, rg_erro
     o.note = (rg_exchange_note){ .route = (int)(a->route - rg_routes),
                                  .since_ns = rg_now_ns(),
                                  .background = true,
+                                 .in_turn = place == IN_TURN,
                                  .seed = rg_hash(a->id, strlen(a->id), (uint64_t)slot->number),
                                  .tenant = *a->owner ? find_owner(b, a->owner) : -1 };
     rg_exchange *x = rg_exchange_new(&o, &body);
@@ -283,6 +319,8 @@ static bool start_line(rg_batches *b, rg_slot *slot, const rg_active *a, rg_erro
         return rg_fail_memory(err, body.n);
     slot->n_tries++;
     b->n_calls = b->s->n_calls;
+    slot->in_turn = place == IN_TURN;
+    slot->recalled = false;
     pthread_mutex_lock(&b->lock);
     slot->x = x;
     slot->state = RG_SLOT_RUNNING;
@@ -356,17 +394,17 @@ static void give_turn(rg_batches *b, const char *owner)
 }
 
 /* Run lines that wait in their slots again, if it is time. */
-static bool start_again(rg_batches *b, int32_t *n_running, rg_error *err)
+static bool start_again(rg_batches *b, rg_error *err)
 {
     for (int32_t i = 0; i < b->n_slots; i++) {
         rg_slot *slot = &b->slots[i];
         if (state_of(slot) != RG_SLOT_WAITING || (slot->n_tries && rg_now_ns() < slot->again_ns))
             continue;
-        if (*n_running >= may_run(b, *n_running))
+        const line_place place = may_begin(b);
+        if (place == NOT_NOW)
             return true;
-        if (!start_line(b, slot, rg_active_find(b, slot->batch), err))
+        if (!start_line(b, slot, rg_active_find(b, slot->batch), place, err))
             return false;
-        ++*n_running;
     }
     return true;
 }
@@ -374,13 +412,10 @@ static bool start_again(rg_batches *b, int32_t *n_running, rg_error *err)
 /* False: the store failed. */
 static bool take_up(rg_batches *b, rg_error *err)
 {
-    int32_t n_running = 0;
-    bool ok = true;
+    bool ok = (may_begin(b) == IN_TURN && recall_one(b)) || start_again(b, err);
+    line_place place;
 
-    for (int32_t i = 0; i < b->n_slots; i++)
-        n_running += state_of(&b->slots[i]) == RG_SLOT_RUNNING;
-    ok = start_again(b, &n_running, err);
-    for (int32_t i = 0; ok && i < b->n_slots && n_running < may_run(b, n_running);) {
+    for (int32_t i = 0; ok && i < b->n_slots && (place = may_begin(b)) != NOT_NOW;) {
         rg_slot *slot = &b->slots[i];
         rg_active *a = next_batch(b);
         if (!a)
@@ -394,8 +429,7 @@ static bool take_up(rg_batches *b, rg_error *err)
         if (got != RG_STORE_DONE)
             continue;
         give_turn(b, a->owner);
-        ok = start_line(b, slot, a, err);
-        n_running++;
+        ok = start_line(b, slot, a, place, err);
     }
     rg_store_rest(b->st);
     return ok;

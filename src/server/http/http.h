@@ -58,7 +58,8 @@ typedef struct rg_exchange_note {
     int tenant;      /* of the key; -1: none */
     int fault;       /* status for a request that was sent wrongly; 0: fine.  It may be set after `head` */
     const char *why; /* of the fault: a sentence for the client, as long as the exchange is there */
-    bool background; /* a line of a batch: it runs only when no other request waits */
+    bool background; /* a line of a batch: it runs only when no other request waits, */
+    bool in_turn;    /*   but one in its turn among them, where others wait without end */
     uint64_t seed;   /* of a background exchange that names none */
     uint64_t since_ns;
 } rg_exchange_note;
