@@ -49,7 +49,7 @@ typedef struct rg_composed_config {
 /* Refuses methods, and settings of them, that are not known. */
 bool rg_composed_config_read(rg_composed_config *out, const rg_checkpoint *c, rg_error *err) RG_MUST_CHECK;
 
-/* Put composed tensors in the place of those that they are made of.  Refuses forms and settings that are not known. */
+/* Replaces the stored tensors by those composed of them.  Refuses unknown forms and settings. */
 bool rg_composed_find(rg_checkpoint *c, rg_error *err) RG_MUST_CHECK;
 /* As rg_tensor_note, of a composed tensor. */
 const char *rg_composed_note(const rg_composed *m, const rg_tensor *t);

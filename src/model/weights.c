@@ -596,7 +596,7 @@ static bool derive_one(rg_weight_set *set, int i, const rg_config *c, rg_error *
     return set->spec[i]->derive(c, set->layer[i], of_layer, values, err) && rg_weights_place_vector(set, i, err);
 }
 
-/* Bind weight i.  Weights that the checkpoint has come first, then those that are made from them. */
+/* Bind weight i.  The checkpoint's own weights come first, then the weights computed from them. */
 static bool bind_each(void *arg, int i, rg_error *err)
 {
     const binding *b = arg;

@@ -134,7 +134,7 @@ static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
     return true;
 }
 
-/* Returns the first `end` ids of an answer: those that it has, then masks. */
+/* Returns the first `end` ids of an answer: its own ids, then masks. */
 static const int32_t *masked(block_model *m, const rg_draft_ask *a, int32_t end)
 {
     const int32_t known = a->n_ids < end ? a->n_ids : end;

@@ -17,7 +17,7 @@ enum {
     FEW = 10,      /* rows that go by one panel together: 10 results, 10 sums, weights; a pointer for each */
     PAIR_ROWS = 6, /* rows by two panels: 12 results, 12 sums, weights and x */
     MANY = 128,    /* rows for which unpacking to L1 pays; */
-    MANY_HALVES = 36, /* with two sums a run, each of which still needs its offset */
+    MANY_HALVES = 36, /* with two sums a run; each sum still needs its offset */
 };
 
 /* Four bytes at x in every lane. */
