@@ -9,6 +9,7 @@
 #define RG_OPS_BACKEND_H
 
 #include "base/pool.h"
+#include "ops/loops.h"
 #include "ops/ops.h"
 
 typedef struct rg_backend rg_backend;
@@ -177,6 +178,7 @@ struct rg_backend {
     void (*host_multiply)(const rg_backend *b, const rg_host_product *p);
     void (*host_round)(const rg_backend *b, uint16_t *to, const float *x, size_t n); /* f32 to bf16, to nearest even */
     void (*host_activate)(const rg_backend *b, rg_activation act, float *y, const float *x, size_t n); /* y = act(x) */
+    const rg_loops *(*host_loops)(const rg_backend *b);
 
     /* For measuring.  About n multiply-adds of a kind from registers, by one thread; returns how many were done; 0: it
      * has no such arithmetic.  Read n bytes of the host's memory as fast as it goes; returns a number that depends on

@@ -11,7 +11,7 @@
 #include "ops/backend.h"
 #include "train/tape.h"
 
-enum { MAX_IN = 7, MAX_W = 6, ROWS = 13, MAX_COLS = 64 };
+enum { MAX_IN = 7, MAX_W = 6, ROWS = 13, MOST_ROWS = 300 };
 
 typedef struct weight {
     rg_weight w;
@@ -31,6 +31,7 @@ typedef struct trial {
     int out;    /* columns */
     rg_act *(*text)(rg_fwd *f, rg_act *const in[], const rg_weight *const w[], int which);
     int which;
+    int rows; /* 0: ROWS */
 } trial;
 
 typedef struct rig {
@@ -53,6 +54,11 @@ typedef struct rig {
 static const rg_kv kv = { .group = 0, .type = RG_F32, .n_heads = 2, .k_dim = 8, .v_dim = 8 };
 static const rg_kv latent = { .group = 0, .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 8, .latent = true };
 enum { BLOCK_BYTES = 1 << 16 };
+
+static int rows_of(const trial *t)
+{
+    return t->rows ? t->rows : ROWS;
+}
 
 static void find(void *arg, const rg_weight *w, const float **values, float **grad)
 {
@@ -119,7 +125,7 @@ static double loss(rig *r, bool taped)
                                             .reader = rg_tape_wrap(r->tape, r->lane->reader),
                                             .exact = true,
                                             .settled = true,
-                                            .n_threads = 2,
+                                            .n_threads = r->back.n_threads,
                                             .state = r->state });
     r->backend->wait(r->lane);
     for (int i = 0; i < r->batch.n_rows; i++)
@@ -183,11 +189,11 @@ static void make_weights(rig *r, rg_rng *g)
     }
 }
 
-/* Texts of 7, 1 and 5 rows in one step, or one of 13. */
-static rg_batch make_batch(bool packed)
+/* Texts of 7, 1 and 5 rows in one step, or one of 13; of a longer trial the last text has what is left. */
+static rg_batch make_batch(bool packed, int rows)
 {
-    static const int cuts[2][4] = { { 0, 7, 8, ROWS }, { 0, ROWS, ROWS, ROWS } };
-    static int32_t table[3] = { 0, 1, 2 }, index[ROWS], kv_end[ROWS], token[ROWS], pos[ROWS][4];
+    const int cuts[2][4] = { { 0, 7, 8, rows }, { 0, rows, rows, rows } };
+    static int32_t table[3] = { 0, 1, 2 }, index[MOST_ROWS], kv_end[MOST_ROWS], token[MOST_ROWS], pos[MOST_ROWS][4];
     static rg_span spans[3];
     const int n = packed ? 3 : 1, *cut = cuts[!packed];
 
@@ -200,7 +206,7 @@ static rg_batch make_batch(bool packed)
             kv_end[i] = index[i] + 1;
         }
     }
-    return (rg_batch){ .n_rows = ROWS,
+    return (rg_batch){ .n_rows = rows,
                        .n_spans = n,
                        .spans = spans,
                        .token = token,
@@ -209,31 +215,31 @@ static rg_batch make_batch(bool packed)
                        .kv_end = kv_end };
 }
 
-static void open_rig(rig *r, const trial *t, bool packed)
+static void open_rig(rig *r, const trial *t, bool packed, const rg_backend *b, int n_threads)
 {
-    const rg_backend *b = rg_backend_find(test_isa ? test_isa : "auto", NULL);
-    const size_t n_out = ROWS * (size_t)t->out;
+    const int rows = rows_of(t);
+    const size_t n_out = (size_t)(rows * t->out);
     rg_rng g = { .seed = test_seed };
     rg_error err = { 0 };
     size_t bytes = 0;
 
-    *r = (rig){ .backend = b, .t = t, .batch = make_batch(packed) };
+    *r = (rig){ .backend = b, .t = t, .batch = make_batch(packed, rows) };
     for (r->n_in = 0; r->n_in < MAX_IN && t->in[r->n_in]; r->n_in++) {
-        const size_t n = ROWS * (size_t)t->in[r->n_in];
+        const size_t n = (size_t)(rows * t->in[r->n_in]);
 
         r->in[r->n_in] = normals(&g, n, 1, 0);
         r->direction[r->n_in] = normals(&g, n, 1, 0);
         r->d_in[r->n_in] = normals(&g, n, 0, 0);
-        r->grad_in[r->n_in] = (rg_mat){ r->d_in[r->n_in], (size_t)t->in[r->n_in], ROWS, t->in[r->n_in] };
+        r->grad_in[r->n_in] = (rg_mat){ r->d_in[r->n_in], (size_t)t->in[r->n_in], rows, t->in[r->n_in] };
     }
     make_weights(r, &g);
-    r->out = (rg_mat){ normals(&g, n_out, 0, 0), (size_t)t->out, ROWS, t->out };
-    r->weights_out = (rg_mat){ normals(&g, n_out, 1, 0), (size_t)t->out, ROWS, t->out };
+    r->out = (rg_mat){ normals(&g, n_out, 0, 0), (size_t)t->out, rows, t->out };
+    r->weights_out = (rg_mat){ normals(&g, n_out, 1, 0), (size_t)t->out, rows, t->out };
     r->given = normals(&g, n_out, 0, 0);
     memcpy(r->given, r->weights_out.at, n_out * sizeof *r->given);
     r->pool = rg_pool_new(2, &err);
     assert_ok(r->pool, err);
-    rg_back_lane_open(&r->back, b, r->pool, 2);
+    rg_back_lane_open(&r->back, b, r->pool, n_threads);
     r->tape = rg_tape_new(&r->back, find, r, NULL, &err);
     assert_ok(r->tape, err);
     r->state = b->state_new(
@@ -244,7 +250,7 @@ static void open_rig(rig *r, const trial *t, bool packed)
     assert_ok(r->state, err);
     assert_ok(b->measure(b, &(rg_step){ .text = text, .model = r, .batch = &r->batch }, &bytes, &err), err);
     r->lane = b->open(b,
-                      &(rg_lane_options){ .sizes = { .max_rows = ROWS,
+                      &(rg_lane_options){ .sizes = { .max_rows = rows,
                                                      .max_cols = 256,
                                                      .max_experts = 8,
                                                      .max_experts_used = 8,
@@ -287,7 +293,7 @@ static double slope_of(const rig *r, double *size)
     double slope = 0, squares = 0;
 
     for (int i = 0; i < r->n_in; i++)
-        for (int k = 0; k < ROWS * r->t->in[i]; k++) {
+        for (int k = 0; k < r->batch.n_rows * r->t->in[i]; k++) {
             slope += (double)r->d_in[i][k] * (double)r->direction[i][k];
             squares += (double)r->d_in[i][k] * (double)r->d_in[i][k];
         }
@@ -307,11 +313,11 @@ static void try_one(const trial *t, bool packed)
     double size;
     rig r;
 
-    open_rig(&r, t, packed);
+    open_rig(&r, t, packed, rg_backend_find(test_isa ? test_isa : "auto", NULL), 2);
     loss(&r, true);
     assert_ok(rg_tape_walk(r.tape, NULL, NULL, &err), err);
     const double slope = slope_of(&r, &size);
-    memcpy(r.weights_out.at, r.given, ROWS * (size_t)t->out * sizeof *r.given); /* the walk has changed them */
+    memcpy(r.weights_out.at, r.given, (size_t)(rows_of(t) * t->out) * sizeof *r.given); /* the walk has changed them */
     move(&r, step);
     const double up = loss(&r, false);
     move(&r, -2 * step);
@@ -525,12 +531,13 @@ TEXT(experts)
 TEXT(convolutions)
 {
     static rg_buffer tail;
-    rg_act *y = NEW(which ? 24 : 12);
+    const int cols = in[0]->cols, results = (int)w[0]->rows;
+    rg_act *y = NEW(results);
 
     UNUSED;
-    tail = rg_conv_tail("tail", 12, 4);
+    tail = rg_conv_tail("tail", cols, (int)w[0]->cols);
     tail.group = 1;
-    rg_conv(f, y, in[0], w[0], w[1], &tail, which ? RG_SILU : RG_IDENTITY);
+    rg_conv(f, y, in[0], w[0], w[1], &tail, (rg_activation)which);
     return y;
 }
 
@@ -540,7 +547,7 @@ TEXT(scans)
     rg_act *y = NEW(20);
 
     UNUSED;
-    h = rg_scan_state("h", 20, 3);
+    h = rg_scan_state("h", 20, (int)w[0]->rows);
     h.group = 1;
     rg_scan(f, y, in[0], in[1], in[2], in[3], w[0], w[1], &h);
     return y;
@@ -678,9 +685,13 @@ static const trial trials[] = {
     { "experts, renormalised and scaled", { 8, 5, 6 }, { EXPERTS }, 6, experts, 2 },
     { "experts, sigmoid", { 8, 5, 6 }, { EXPERTS }, 6, experts, 3 },
     { "experts, weights on their input", { 8, 5, 6 }, { EXPERTS }, 6, experts, 4 },
-    { "conv", { 12 }, { TABLE(12, 4), BIAS(12) }, 12, convolutions, 0 },
-    { "conv, two results", { 12 }, { TABLE(24, 4), BIAS(24) }, 24, convolutions, 1 },
+    { "conv", { 12 }, { TABLE(12, 4), BIAS(12) }, 12, convolutions, RG_IDENTITY },
+    { "conv, two results", { 12 }, { TABLE(24, 4), BIAS(24) }, 24, convolutions, RG_SILU },
+    { "conv, GELU", { 20 }, { TABLE(20, 3), BIAS(20) }, 20, convolutions, RG_GELU },
+    { "conv, without a bias, long", { 17 }, { TABLE(17, 4) }, 17, convolutions, RG_SILU, 300 },
+    { "conv, three results, long", { 17 }, { TABLE(51, 2), BIAS(51) }, 51, convolutions, RG_TANH, 300 },
     { "scan", { 20, 20, 6, 20 }, { { 1, 3, 20, false, -0.7f }, VECTOR(20) }, 20, scans, 0 },
+    { "scan, many states, long", { 20, 20, 80, 20 }, { { 1, 40, 20, false, -0.7f }, VECTOR(20) }, 20, scans, 0, 300 },
     { "decay", { 8 }, { BIAS(8), RATES(4) }, 16, decays, 0 },
     { "decay within bounds", { 8 }, { BIAS(8), RATES(4) }, 16, decays, 1 },
     { "linear_attention", { 24, 24, 20, 24, 4 }, { { 0 } }, 20, recurrences, 0 },
@@ -710,11 +721,69 @@ static void differentiates_every_activation(void **state)
     }
 }
 
+/* ---- the same bits ----------------------------------------------------------------------------------------------- */
+
+/* The gradients of all that a trial reads, as one number; whatever else differs, they are these. */
+static uint64_t hash_of(const rig *r, uint64_t h)
+{
+    for (int i = 0; i < r->n_in + r->n_w; i++) {
+        const float *x = i < r->n_in ? r->d_in[i] : r->w[i - r->n_in].grad;
+        const size_t n = i < r->n_in ? (size_t)(r->batch.n_rows * r->t->in[i]) : r->w[i - r->n_in].n;
+
+        for (size_t k = 0; k < n; k++) {
+            uint32_t bits;
+
+            memcpy(&bits, &x[k], sizeof bits);
+            h = (h ^ bits) * 0x100000001b3u;
+        }
+    }
+    return h;
+}
+
+static uint64_t walked(const trial *t, bool packed, const rg_backend *b, int n_threads)
+{
+    rg_error err = { 0 };
+    uint64_t h;
+    rig r;
+
+    open_rig(&r, t, packed, b, n_threads);
+    loss(&r, true);
+    assert_ok(rg_tape_walk(r.tape, NULL, NULL, &err), err);
+    h = hash_of(&r, 1);
+    close_rig(&r);
+    return h;
+}
+
+/* What goes over the rows of a sequence. */
+static bool is_recurrent(const trial *t)
+{
+    return t->text == convolutions || t->text == scans || t->text == decays || t->text == recurrences ||
+           t->text == spaces || t->text == lrus;
+}
+
+static void has_the_same_bits_everywhere(void **state)
+{
+    const rg_backend *b;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(trials); i++)
+        for (int packed = 0; is_recurrent(&trials[i]) && packed < 2; packed++) {
+            const uint64_t want = walked(&trials[i], packed, rg_backend_nth(0), 1);
+
+            for (int k = 0; (b = rg_backend_nth(k)); k++)
+                for (int n_threads = 1; n_threads <= 2; n_threads++)
+                    if (!b->by_name && walked(&trials[i], packed, b, n_threads) != want)
+                        fail_msg("%s, %s: %s by %d threads has other bits than %s by one", trials[i].name,
+                                 packed ? "packed" : "alone", b->name, n_threads, rg_backend_nth(0)->name);
+        }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_finite_differences),
         cmocka_unit_test(differentiates_every_activation),
+        cmocka_unit_test(has_the_same_bits_everywhere),
     };
 
     test_init(argc, argv);

@@ -1,96 +1,130 @@
-/* channels.c -- the backward of what mixes the rows of a sequence channel by channel: convolutions, decays, Mamba's
- * scan, state spaces, the RG-LRU.
- *
- * A part is a run of channels over all sequences, so that sums over rows are those of one thread, in the rows' order; a
- * recurrence goes forward once more, keeping its states, and then from the back.  Nothing crosses from one sequence to
- * another. */
+/* channels.c -- the backward of what mixes the rows of a sequence channel by channel: convolutions, decays, state
+ * spaces, the RG-LRU.  A recurrence goes forward once more, keeping its states, and then from the back. */
 #include <math.h>
 #include <string.h>
 
-#include "ops/back/inside.h"
-
-enum { CHANNELS = 16 };
-
-typedef struct parts {
-    const rg_back *b;
-    int longest; /* rows of a sequence */
-    size_t each;
-    float *scratch;
-    float *shared; /* of the scan: [parts][rows][2 states], summed over a part's channels */
-} parts;
-
-static int longest_of(const rg_back *b)
-{
-    int most = 0;
-
-    for (int s = 0; s < b->batch->n_spans; s++)
-        most = b->batch->spans[s].n_rows > most ? b->batch->spans[s].n_rows : most;
-    return most;
-}
-
-static bool begin(parts *v, const rg_back *b, size_t each)
-{
-    *v = (parts){ .b = b, .longest = longest_of(b), .each = rg_back_whole(each) };
-    v->scratch = rg_back_room(b->lane, v->each * (size_t)b->lane->n_threads);
-    return v->scratch;
-}
-
-static void run(parts *v, int channels, void (*part)(void *arg, int i, int thread))
-{
-    rg_back_each(v->b->lane, rg_ceil_div(channels, CHANNELS), part, v);
-}
+#include "ops/back/lanes.h"
 
 /* ---- convolution ------------------------------------------------------------------------------------------------- */
 
-/* One result c: of the input's channel k. */
-static void conv_result(const rg_back *b, int c, int k)
+enum { CONV_ROWS = 128 };
+
+/* Some channels; of each result w [taps] and bias, and what their gradients are. */
+typedef struct convolving {
+    const rg_back *b;
+    int c, taps, results;
+    float *w;    /* [results][taps + 1] */
+    double *sum; /* likewise */
+    float *x, *dx, *g, *z, *scratch, *some;
+} convolving;
+
+static void lay_out_conv(convolving *v, const rg_back *b, rg_dealt *from)
 {
-    const int taps = (int)b->op->w[0]->cols;
-    const float *w = b->w[0] + (size_t)c * (size_t)taps;
-    double dw[64] = { 0 }, db = 0;
+    v->b = b;
+    v->taps = (int)b->op->w[0]->cols;
+    v->results = b->d_out[0].cols / b->in[0].cols;
+    v->w = rg_deal(from, (size_t)(v->results * (v->taps + 1)) * RG_LANES);
+    v->sum = rg_deal_doubles(from, (size_t)(v->results * (v->taps + 1)) * RG_LANES);
+    v->some = rg_deal(from, (size_t)(v->taps + 1) * RG_LANES);
+    v->x = rg_deal(from, (size_t)(CONV_ROWS + v->taps) * RG_LANES);
+    v->dx = rg_deal(from, (size_t)(CONV_ROWS + v->taps) * RG_LANES);
+    v->g = rg_deal(from, CONV_ROWS * RG_LANES);
+    v->z = rg_deal(from, CONV_ROWS * RG_LANES);
+    v->scratch = rg_deal(from, CONV_ROWS * RG_LANES);
+}
 
-    for (int s = 0; s < b->batch->n_spans; s++) {
-        const rg_span *span = rg_back_span(b, s);
+/* Rows [first, first + n) of a sequence. */
+static void conv_rows(const convolving *v, const rg_span *span, int first, int n)
+{
+    const rg_back *b = v->b;
+    const rg_backend *backend = b->lane->backend;
+    const int before = v->taps - 1, missing = first < before ? before - first : 0;
+    const int row = span->first_row + first - before + missing, there = n + before - missing;
+    const size_t each = (size_t)(v->taps + 1) * RG_LANES, skipped = (size_t)missing * RG_LANES;
 
-        for (int t = 0; t < span->n_rows; t++) {
-            const int from = t < taps - 1 ? taps - 1 - t : 0; /* the first tap that meets a row */
-            const int row = span->first_row + t - (taps - 1);
-            double z = b->b[0] ? (double)b->b[0][c] : 0;
+    memset(v->x, 0, skipped * sizeof *v->x);
+    memset(v->dx, 0, (size_t)(n + before) * RG_LANES * sizeof *v->dx);
+    rg_lanes_load(v->x + skipped, &b->in[0], row, there, v->c);
+    for (int i = 0; i < v->results; i++) {
+        const rg_mat dy = { .at = b->d_out[0].at + (size_t)i * (size_t)b->in[0].cols, .ld = b->d_out[0].ld,
+                            .rows = b->d_out[0].rows, .cols = b->in[0].cols };
+        const float *w = v->w + (size_t)i * each;
+        const rg_loop_conv p = { .n_rows = n, .taps = v->taps, .w = w, .bias = w + (size_t)v->taps * RG_LANES,
+                                 .x = v->x, .g = v->g, .z = v->z, .dx = v->dx, .dw = v->some,
+                                 .db = v->some + (size_t)v->taps * RG_LANES };
 
-            for (int j = from; j < taps; j++)
-                z += (double)w[j] * (double)rg_mat_row(&b->in[0], row + j)[k];
-            const double g = (double)rg_mat_row(&b->d_out[0], span->first_row + t)[c] * rg_back_slope(b->op->act, z);
-            db += g;
-            for (int j = from; j < taps; j++) {
-                dw[j] += g * (double)rg_mat_row(&b->in[0], row + j)[k];
-                rg_mat_row(&b->d_in[0], row + j)[k] += (float)(g * (double)w[j]);
-            }
+        rg_lanes_load(v->g, &dy, span->first_row + first, n, v->c);
+        if (b->op->act != RG_IDENTITY) {
+            backend->host_loops(backend)->conv(&p);
+            rg_back_slopes(backend, b->op->act, v->g, v->g, v->z, n * RG_LANES, v->scratch);
         }
+        backend->host_loops(backend)->conv_back(&p);
+        rg_lanes_sum(v->sum + (size_t)i * each, v->some, each);
     }
-    for (int j = 0; b->dw[0] && j < taps; j++)
-        b->dw[0][(size_t)c * (size_t)taps + (size_t)j] += (float)dw[j];
-    if (b->db[0])
-        b->db[0][c] += (float)db;
+    rg_lanes_add(&b->d_in[0], row, there, v->c, v->dx + skipped);
+}
+
+/* Taps and biases of the channels, side by side. */
+static void conv_weights(const convolving *v)
+{
+    const rg_back *b = v->b;
+    const int cols = b->in[0].cols, some = rg_lanes_of(cols, v->c);
+    float *w = v->w;
+
+    memset(w, 0, (size_t)(v->results * (v->taps + 1)) * RG_LANES * sizeof *w);
+    for (int i = 0; i < v->results; i++)
+        for (int j = 0; j <= v->taps; j++, w += RG_LANES)
+            for (int k = 0; k < some; k++) {
+                const size_t c = (size_t)(i * cols + v->c + k);
+
+                w[k] = j < v->taps ? b->w[0][c * (size_t)v->taps + (size_t)j] : b->b[0] ? b->b[0][c] : 0;
+            }
+}
+
+static void conv_gradients(const convolving *v)
+{
+    const rg_back *b = v->b;
+    const int cols = b->in[0].cols, some = rg_lanes_of(cols, v->c);
+    const double *sum = v->sum;
+
+    for (int i = 0; i < v->results; i++)
+        for (int j = 0; j <= v->taps; j++, sum += RG_LANES)
+            for (int k = 0; k < some; k++) {
+                const size_t c = (size_t)(i * cols + v->c + k);
+
+                if (j < v->taps && b->dw[0])
+                    b->dw[0][c * (size_t)v->taps + (size_t)j] += (float)sum[k];
+                else if (j == v->taps && b->db[0])
+                    b->db[0][c] += (float)sum[k];
+            }
 }
 
 static void conv_part(void *arg, int i, int thread)
 {
-    const parts *v = arg;
-    const rg_back *b = v->b;
+    const rg_back_parts *p = arg;
+    const rg_back *b = p->b;
+    convolving v = { .c = i * RG_LANES };
 
-    (void)thread;
-    for (int k = i * CHANNELS; k < (i + 1) * CHANNELS && k < b->in[0].cols; k++)
-        for (int c = k; c < b->d_out[0].cols; c += b->in[0].cols)
-            conv_result(b, c, k);
+    lay_out_conv(&v, b, &(rg_dealt){ p->scratch + (size_t)thread * p->each, 0 });
+    conv_weights(&v);
+    memset(v.sum, 0, (size_t)(v.results * (v.taps + 1)) * RG_LANES * sizeof *v.sum);
+    for (int s = 0; s < b->batch->n_spans; s++) {
+        const rg_span *span = rg_back_span(b, s);
+
+        for (int t = 0; t < span->n_rows; t += CONV_ROWS)
+            conv_rows(&v, span, t, rg_back_min(CONV_ROWS, span->n_rows - t));
+    }
+    conv_gradients(&v);
 }
 
 void rg_back_conv(const rg_back *b)
 {
-    parts v;
+    rg_dealt need = { 0 };
+    rg_back_parts v;
 
-    RG_ASSERT(b->op->w[0]->cols <= 64);
-    if (begin(&v, b, 16))
-        run(&v, b->in[0].cols, conv_part);
+    lay_out_conv(&(convolving){ 0 }, b, &need);
+    if (rg_back_parts_begin(&v, b, need.used))
+        rg_back_parts_run(&v, b->in[0].cols, conv_part);
 }
 
 /* ---- decays ------------------------------------------------------------------------------------------------------ */
@@ -123,12 +157,12 @@ static void decay_column(const rg_back *b, int c, double *d_rate)
 /* A part has all columns of its rates. */
 static void decay_part(void *arg, int i, int thread)
 {
-    const parts *v = arg;
+    const rg_back_parts *v = arg;
     const rg_back *b = v->b;
     const int cols = b->in[0].cols, n = b->op->decay->rate ? (int)b->op->decay->rate->cols : cols, each = cols / n;
 
     (void)thread;
-    for (int k = i * CHANNELS; k < (i + 1) * CHANNELS && k < n; k++) {
+    for (int k = i * RG_LANES; k < (i + 1) * RG_LANES && k < n; k++) {
         double d_rate = 0;
 
         for (int c = k * each; c < (k + 1) * each; c++)
@@ -140,138 +174,10 @@ static void decay_part(void *arg, int i, int thread)
 
 void rg_back_decay(const rg_back *b)
 {
-    parts v;
+    rg_back_parts v;
 
-    if (begin(&v, b, 16))
-        run(&v, b->op->decay->rate ? (int)b->op->decay->rate->cols : b->in[0].cols, decay_part);
-}
-
-/* ---- Mamba's scan ------------------------------------------------------------------------------------------------ */
-
-/* One channel of one sequence: T rows, N states. */
-typedef struct scanning {
-    const rg_back *b;
-    const rg_span *span;
-    int c, n;
-    float *decay, *h; /* [T][N]: exp(dt a), h after the row */
-    float *dt;        /* [T] */
-    float *shared;    /* [rows of the step][2 N]: dB, dC */
-} scanning;
-
-static void scan_forward(const scanning *v)
-{
-    const rg_back *b = v->b;
-    const int n = v->n, d_inner = b->in[0].cols;
-
-    for (int t = 0; t < v->span->n_rows; t++) {
-        v->dt[t] = (float)rg_back_value(RG_SOFTPLUS, (double)rg_mat_row(&b->in[1], v->span->first_row + t)[v->c]);
-        for (int k = 0; k < n; k++)
-            v->decay[t * n + k] = v->dt[t] * b->w[0][(size_t)k * (size_t)d_inner + (size_t)v->c];
-    }
-    b->lane->backend->host_activate(b->lane->backend, RG_EXP, v->decay, v->decay, (size_t)v->span->n_rows * (size_t)n);
-    for (int t = 0; t < v->span->n_rows; t++) {
-        const int row = v->span->first_row + t;
-        const float u = rg_mat_row(&b->in[0], row)[v->c] * v->dt[t], *bt = rg_mat_row(&b->in[2], row);
-
-        for (int k = 0; k < n; k++)
-            v->h[t * n + k] = (t ? v->decay[t * n + k] * v->h[(t - 1) * n + k] : 0) + u * bt[k];
-    }
-}
-
-/* lambda [N] is the gradient of the state; da [N] and *dd are added to. */
-static void scan_row_back(const scanning *v, int t, double *lambda, double *da, double *dd)
-{
-    const rg_back *b = v->b;
-    const int row = v->span->first_row + t, n = v->n, c = v->c, d_inner = b->in[0].cols;
-    const float *bt = rg_mat_row(&b->in[2], row), *ct = bt + n, *h = v->h + t * n, *a = v->decay + t * n;
-    const double x = (double)rg_mat_row(&b->in[0], row)[c], z = (double)rg_mat_row(&b->in[3], row)[c];
-    const double dt = (double)v->dt[t], d = (double)b->w[1][c], dy = (double)rg_mat_row(&b->d_out[0], row)[c];
-    float *to = v->shared + (size_t)row * 2 * (size_t)n;
-    double y = d * x, du = 0, ddt = 0;
-
-    for (int k = 0; k < n; k++)
-        y += (double)ct[k] * (double)h[k];
-    rg_mat_row(&b->d_in[3], row)[c] += (float)(dy * y * rg_back_slope(RG_SILU, z));
-    const double g = dy * rg_back_value(RG_SILU, z);
-    *dd += g * x;
-    for (int k = 0; k < n; k++) {
-        const double before = t ? (double)h[k - n] : 0, w = (double)b->w[0][(size_t)k * (size_t)d_inner + (size_t)c];
-
-        lambda[k] += (double)ct[k] * g;
-        to[n + k] += (float)(g * (double)h[k]);
-        to[k] += (float)(lambda[k] * dt * x);
-        du += lambda[k] * dt * (double)bt[k];
-        const double kept = lambda[k] * (double)a[k];
-        ddt += kept * before * w + lambda[k] * (double)bt[k] * x;
-        da[k] += kept * before * dt;
-        lambda[k] = kept;
-    }
-    rg_mat_row(&b->d_in[0], row)[c] += (float)(du + d * g);
-    rg_mat_row(&b->d_in[1], row)[c] += (float)(ddt * rg_back_slope(RG_SOFTPLUS, (double)rg_mat_row(&b->in[1], row)[c]));
-}
-
-static void scan_part(void *arg, int i, int thread)
-{
-    const parts *p = arg;
-    const rg_back *b = p->b;
-    const int n = (int)b->op->w[0]->rows, d_inner = b->in[0].cols;
-    float *at = p->scratch + (size_t)thread * p->each;
-    double *lambda = (double *)(void *)at, *da = lambda + n;
-    scanning v = { .b = b, .n = n, .decay = (float *)(da + n) };
-
-    v.h = v.decay + (size_t)p->longest * (size_t)n;
-    v.dt = v.h + (size_t)p->longest * (size_t)n;
-    v.shared = p->shared + (size_t)i * (size_t)b->in[0].rows * 2 * (size_t)n;
-    memset(v.shared, 0, (size_t)b->in[0].rows * 2 * (size_t)n * sizeof *v.shared);
-    for (v.c = i * CHANNELS; v.c < (i + 1) * CHANNELS && v.c < d_inner; v.c++) {
-        double dd = 0;
-
-        memset(da, 0, (size_t)n * sizeof *da);
-        for (int s = 0; s < b->batch->n_spans; s++) {
-            v.span = rg_back_span(b, s);
-            memset(lambda, 0, (size_t)n * sizeof *lambda);
-            scan_forward(&v);
-            for (int t = v.span->n_rows - 1; t >= 0; t--)
-                scan_row_back(&v, t, lambda, da, &dd);
-        }
-        for (int k = 0; b->dw[0] && k < n; k++)
-            b->dw[0][(size_t)k * (size_t)d_inner + (size_t)v.c] += (float)da[k];
-        if (b->dw[1])
-            b->dw[1][v.c] += (float)dd;
-    }
-}
-
-/* dB and dC of some rows, summed over the parts. */
-static void scan_fold(void *arg, int first, int n, int block, int thread)
-{
-    const parts *p = arg;
-    const rg_back *b = p->b;
-    const int cols = b->in[2].cols, n_parts = rg_ceil_div(b->in[0].cols, CHANNELS);
-
-    (void)block, (void)thread;
-    for (int r = first; r < first + n; r++)
-        for (int c = 0; c < cols; c++) {
-            double sum = 0;
-
-            for (int i = 0; i < n_parts; i++)
-                sum += (double)p->shared[((size_t)i * (size_t)b->in[0].rows + (size_t)r) * (size_t)cols + (size_t)c];
-            rg_mat_row(&b->d_in[2], r)[c] += (float)sum;
-        }
-}
-
-void rg_back_scan(const rg_back *b)
-{
-    const size_t n = (size_t)b->op->w[0]->rows, longest = (size_t)longest_of(b);
-    const size_t n_parts = (size_t)rg_ceil_div(b->in[0].cols, CHANNELS);
-    parts v;
-
-    if (!begin(&v, b, 4 * n + 2 * longest * n + longest))
-        return;
-    v.shared = rg_back_room(b->lane, n_parts * (size_t)b->in[0].rows * 2 * n);
-    if (!v.shared)
-        return;
-    run(&v, b->in[0].cols, scan_part);
-    rg_back_each_rows(b->lane, b->in[0].rows, scan_fold, &v);
+    if (rg_back_parts_begin(&v, b, 16))
+        rg_back_parts_run(&v, b->op->decay->rate ? (int)b->op->decay->rate->cols : b->in[0].cols, decay_part);
 }
 
 /* ---- state spaces ------------------------------------------------------------------------------------------------ */
@@ -355,7 +261,7 @@ static void space_row_back(const spacing *v, int t, double *l, double *dd)
 
 static void space_part(void *arg, int i, int thread)
 {
-    const parts *p = arg;
+    const rg_back_parts *p = arg;
     const rg_back *b = p->b;
     const size_t channels = (size_t)b->in[0].cols, n = (size_t)b->op->n;
     const int rows = (int)(b->op->w[0]->rows / b->op->n);
@@ -365,7 +271,7 @@ static void space_part(void *arg, int i, int thread)
     v.dm = v.m + n * (size_t)rows;
     v.q = v.dm + n * (size_t)rows;
     v.x = v.q + p->longest;
-    for (v.c = i * CHANNELS; v.c < (i + 1) * CHANNELS && v.c < (int)channels; v.c++) {
+    for (v.c = i * RG_LANES; v.c < (i + 1) * RG_LANES && v.c < (int)channels; v.c++) {
         double dd = 0;
 
         for (size_t k = 0; k < n * (size_t)rows; k++)
@@ -387,11 +293,11 @@ static void space_part(void *arg, int i, int thread)
 
 void rg_back_state_space(const rg_back *b)
 {
-    const size_t n = (size_t)b->op->n, rows = (size_t)b->op->w[0]->rows, longest = (size_t)longest_of(b);
-    parts v;
+    const size_t n = (size_t)b->op->n, rows = (size_t)b->op->w[0]->rows, longest = (size_t)rg_back_longest(b);
+    rg_back_parts v;
 
-    if (begin(&v, b, 2 * (2 * n + 2 * rows + longest + (longest + 1) * 2 * n)))
-        run(&v, b->in[0].cols, space_part);
+    if (rg_back_parts_begin(&v, b, 2 * (2 * n + 2 * rows + longest + (longest + 1) * 2 * n)))
+        rg_back_parts_run(&v, b->in[0].cols, space_part);
 }
 
 /* ---- RG-LRU ------------------------------------------------------------------------------------------------------ */
@@ -433,11 +339,11 @@ static void lru_span(const rg_back *b, const rg_span *span, int c, double *h, do
 
 static void lru_part(void *arg, int i, int thread)
 {
-    const parts *p = arg;
+    const rg_back_parts *p = arg;
     const rg_back *b = p->b;
     double *h = (double *)(void *)(p->scratch + (size_t)thread * p->each);
 
-    for (int c = i * CHANNELS; c < (i + 1) * CHANNELS && c < b->in[0].cols; c++) {
+    for (int c = i * RG_LANES; c < (i + 1) * RG_LANES && c < b->in[0].cols; c++) {
         double d[3] = { 0 };
 
         h[0] = 0;
@@ -453,8 +359,8 @@ static void lru_part(void *arg, int i, int thread)
 
 void rg_back_lru(const rg_back *b)
 {
-    parts v;
+    rg_back_parts v;
 
-    if (begin(&v, b, 2 * (size_t)(longest_of(b) + 1)))
-        run(&v, b->in[0].cols, lru_part);
+    if (rg_back_parts_begin(&v, b, 2 * (size_t)(rg_back_longest(b) + 1)))
+        rg_back_parts_run(&v, b->in[0].cols, lru_part);
 }

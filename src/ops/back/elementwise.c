@@ -97,6 +97,16 @@ void rg_back_slopes(const rg_backend *backend, rg_activation act, float *d, cons
         for (int i = 0; i < n; i++)
             d[i] = g[i] * s[i] * (1.0f - s[i]);
         return;
+    case RG_SOFTPLUS:
+        backend->host_activate(backend, RG_SIGMOID, s, x, (size_t)n);
+        for (int i = 0; i < n; i++)
+            d[i] = g[i] * s[i];
+        return;
+    case RG_EXP:
+        backend->host_activate(backend, RG_EXP, s, x, (size_t)n);
+        for (int i = 0; i < n; i++)
+            d[i] = g[i] * s[i];
+        return;
     case RG_IDENTITY:
         for (int i = 0; i < n; i++)
             d[i] = g[i];

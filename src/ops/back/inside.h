@@ -134,6 +134,16 @@ static inline const rg_span *rg_back_span(const rg_back *b, int s)
     return &b->batch->spans[s];
 }
 
+/* Rows of the longest sequence. */
+static inline int rg_back_longest(const rg_back *b)
+{
+    int most = 0;
+
+    for (int s = 0; s < b->batch->n_spans; s++)
+        most = b->batch->spans[s].n_rows > most ? b->batch->spans[s].n_rows : most;
+    return most;
+}
+
 extern rg_back_fn rg_back_embed, rg_back_embed_positions, rg_back_embed_types, rg_back_features, rg_back_gather,
     rg_back_mean_rows;
 extern rg_back_fn rg_back_linear, rg_back_linear_heads;

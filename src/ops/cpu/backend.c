@@ -77,6 +77,11 @@ static void host_activate(const rg_backend *b, rg_activation act, float *y, cons
         cpu_of(b)->act[act](y + i, x + i, (int)(n - i < most ? n - i : most));
 }
 
+static const rg_loops *host_loops(const rg_backend *b)
+{
+    return cpu_of(b)->loops;
+}
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static rg_backend backends[MOST];
 static int n_backends;
@@ -105,6 +110,7 @@ static void build(void)
                                                .host_multiply = host_multiply,
                                                .host_round = host_round,
                                                .host_activate = host_activate,
+                                               .host_loops = host_loops,
                                                .work = work,
                                                .stream = stream,
                                                .activations = rg_cpu_lane_activations };

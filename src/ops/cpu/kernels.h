@@ -387,6 +387,7 @@ typedef struct rg_cpu {
     double (*peak_bf16)(double n);
     /* Read n bytes, as fast as it goes; returns a number that depends on all of them. */
     uint64_t (*stream)(const void *p, size_t n);
+    const rg_loops *loops;
 } rg_cpu;
 
 /* The i-th instruction set that this machine has, best last; NULL past the end.  The 0-th is "ref". */

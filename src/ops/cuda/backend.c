@@ -33,6 +33,12 @@ static void host_activate(const rg_backend *b, rg_activation act, float *y, cons
     processor()->host_activate(processor(), act, y, x, n);
 }
 
+static const rg_loops *host_loops(const rg_backend *b)
+{
+    (void)b;
+    return processor()->host_loops(processor());
+}
+
 static double work(const rg_backend *b, rg_arithmetic kind, double n)
 {
     (void)b;
@@ -51,7 +57,8 @@ static rg_backend cuda;
 static void build(void)
 {
     cuda = (rg_backend){ .name = "cuda", .by_name = true, .is_fast = is_fast, .host_multiply = host_multiply,
-                         .host_activate = host_activate, .work = work, .stream = stream };
+                         .host_activate = host_activate, .host_loops = host_loops, .work = work,
+                         .stream = stream };
     rg_cuda_add_weights(&cuda);
     rg_cuda_add_state(&cuda);
     rg_cuda_add_lane(&cuda);

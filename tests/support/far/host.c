@@ -514,6 +514,12 @@ static void host_activate(const rg_backend *b, rg_activation act, float *y, cons
     far_ref()->host_activate(far_ref(), act, y, x, n);
 }
 
+static const rg_loops *host_loops(const rg_backend *b)
+{
+    (void)b;
+    return far_ref()->host_loops(far_ref());
+}
+
 static void *activations(rg_lane *lane, size_t *bytes)
 {
     (void)lane;
@@ -552,6 +558,7 @@ static const rg_backend backend = {
     .host_multiply = host_multiply,
     .host_round = host_round,
     .host_activate = host_activate,
+    .host_loops = host_loops,
     .activations = activations,
 };
 

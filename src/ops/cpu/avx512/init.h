@@ -9,5 +9,6 @@ void rg_cpu_init_avx512_bf16(rg_cpu *k); /* on top of that, where the processor 
 void rg_cpu_add_avx512_vbmi(rg_cpu *k);  /* likewise, into any of these tables */
 void rg_cpu_add_avx512_pairs_f8(rg_cpu *k); /* likewise, where it has both */
 void rg_cpu_rows_avx512(rg_cpu *k); /* ref/rows.h compiled with this folder's flags */
+void rg_cpu_loops_avx512(rg_cpu *k); /* loops_tmpl.h in its vectors */
 
 #endif

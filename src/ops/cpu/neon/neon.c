@@ -7,6 +7,7 @@ void rg_cpu_init_neon(rg_cpu *k)
 {
     k->isa = "neon";
     rg_cpu_rows_neon(k);
+    rg_cpu_loops_neon(k);
     rg_neon_init_exact(k);
     rg_neon_init_fast_plain(k);
     rg_neon_init_unfold(k);

@@ -27,5 +27,6 @@ void rg_cpu_init_ref(rg_cpu *k)
     k->isa = "ref";
     rg_cpu_panels_ref(k);
     rg_cpu_rows_ref(k);
+    rg_cpu_loops_ref(k);
     k->stream = stream;
 }

@@ -7,5 +7,6 @@
 void rg_cpu_init_ref(rg_cpu *k); /* every entry */
 void rg_cpu_panels_ref(rg_cpu *k);
 void rg_cpu_rows_ref(rg_cpu *k);
+void rg_cpu_loops_ref(rg_cpu *k);
 
 #endif
