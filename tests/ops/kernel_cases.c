@@ -12,7 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_M = 289, BATCH_M = 97, INT8_M = 69, SOME_M = 33, PANELS = 3, WIDE = 16 * PANELS, GAP = 3, N_MODES = 5, EDGE_MODES = 7 };
+enum { MAX_M = 289, BATCH_M = 97, INT8_M = 69, SOME_M = 33, LEAST_M = 9 };
+enum { PANELS = 3, WIDE = 16 * PANELS, GAP = 3, N_MODES = 5, EDGE_MODES = 7 };
 
 /* ---- memory that ends at a wall ------------------------------------------------------------------------------------- */
 
@@ -259,8 +260,9 @@ static bool panel_rows_same(const cases *c, const panel_case *p)
     static const int many[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 15, 16, 17,
                                 21, 24, 25, 26, 27, 28, 29, 33, 64, 65, 66, 67, 68, 69, BATCH_M, MAX_M };
     static const int few[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 33, 65, 69, BATCH_M, MAX_M }; /* tiles of up to 6, and any rest */
-    const int *rows = c->few ? few : many;
-    const size_t n_rows = c->few ? RG_LEN(few) : RG_LEN(many);
+    static const int least[] = { 1, 2, 3, 4, 6, LEAST_M };
+    const int *rows = !c->few ? many : p->mode ? least : few;
+    const size_t n_rows = !c->few ? RG_LEN(many) : p->mode ? RG_LEN(least) : RG_LEN(few);
     static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", "tiles", "rounded" };
     const size_t row_items = (size_t)p->cols / (p->recipe == RG_INT8 ? 32 : 1);
     char what[128];
@@ -296,6 +298,8 @@ static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps
     p.max_m = p.cols > 4096 ? 5 : SOME_M; /* the last rows are tested by shorter ones */
     if (recipe == RG_INT8 && p.cols < 1024 && mode < 2) /* more than one piece of a panel, and many rows */
         p.max_m = INT8_M;
+    if (c->few && mode) /* numbers of rows are compared by the first mode; the others are for values */
+        p.max_m = LEAST_M;
     if (p.cols <= 128 && !mode) /* more than one batch of rows */
         p.max_m = recipe != RG_INT8 ? BATCH_M : p.cols <= 64 ? MAX_M : INT8_M;
     p.ld = (size_t)p.cols / (recipe == RG_INT8 ? 32 : 1) + 1;
