@@ -564,11 +564,12 @@ TEXT(decays)
     return y;
 }
 
-/* q, k, v, decay, beta, a, b of 4 heads, 6 by 5. */
+/* q, k, v, decay, beta, a, b of 4 heads, 6 by what v has. */
 TEXT(recurrences)
 {
     static rg_buffer state;
-    rg_act *y = NEW(20), *decay = rg_act_new(f, "decay", in[3]->cols), *beta = in[4],
+    const int v_dim = in[2]->cols / 4;
+    rg_act *y = NEW(in[2]->cols), *decay = rg_act_new(f, "decay", in[3]->cols), *beta = in[4],
            *k = rg_act_new(f, "k", in[1]->cols);
     const bool has_beta = which != 0, has_ab = which == 3;
     int logged = in[1]->cols + in[2]->cols + decay->cols + (has_beta ? beta->cols : 0);
@@ -577,12 +578,12 @@ TEXT(recurrences)
     logged += has_ab ? in[5]->cols + in[6]->cols : 0;
     rg_activate(f, decay, in[3], RG_SIGMOID);
     rg_l2norm(f, k, in[1], 6, 1e-6f);
-    state = rg_linear_attention_state("s", 4, 6, 5, logged);
+    state = rg_linear_attention_state("s", 4, 6, v_dim, logged);
     state.group = 1;
     rg_linear_attention(f, y,
                         &(rg_linear_attention_params){ .n_heads = 4,
                                                        .k_dim = 6,
-                                                       .v_dim = 5,
+                                                       .v_dim = v_dim,
                                                        .scale = 0.5f,
                                                        .interleaved = which == 2,
                                                        .delta = which == 2,
@@ -698,6 +699,9 @@ static const trial trials[] = {
     { "linear_attention, shared keys and a skip", { 12, 12, 20, 4, 4 }, { BIAS(4) }, 20, recurrences, 1 },
     { "linear_attention, the delta rule", { 12, 12, 20, 4, 4 }, { { 0 } }, 20, recurrences, 2 },
     { "linear_attention, a and b", { 24, 24, 20, 24, 4, 24, 24 }, { { 0 } }, 20, recurrences, 3 },
+    { "linear_attention, long", { 24, 24, 84, 4, 4 }, { { 0 } }, 84, recurrences, 0, 70 },
+    { "linear_attention, the delta rule, long", { 24, 24, 84, 24, 4 }, { { 0 } }, 84, recurrences, 2, 70 },
+    { "linear_attention, a and b, long", { 24, 24, 84, 24, 4, 24, 24 }, { { 0 } }, 84, recurrences, 3, 70 },
     { "state_space", { 10 }, { { 1, 18, 10, false, 0.1f }, VECTOR(10) }, 10, spaces, 0 },
     { "state_space, full", { 10 }, { { 1, 30, 10, false, 0.1f }, VECTOR(10) }, 10, spaces, 1 },
     { "lru", { 10, 10, 10 }, { RATES(10), BIAS(10), BIAS(10) }, 10, lrus, 0 },

@@ -33,8 +33,10 @@ typedef struct head {
     float *border;          /* [chunks][k_dim][v_dim]: the state before a chunk */
     float *state;           /* [CHUNK + 1][k_dim][v_dim]: of a chunk, that before it first */
     float *g;               /* [k_dim][v_dim] */
-    float *u, *du, *r, *dr; /* [v_dim] */
+    float *u, *r;           /* [CHUNK][v_dim] */
+    float *du, *dr;         /* [v_dim] */
     double d_fixed, d_skip;
+    double d_decay; /* of the row */
 } head;
 
 static int heads_of(const rg_back *b, int i)
@@ -72,160 +74,206 @@ static float *gradient(const head *v, int i, int t)
     return at(v, v->b->d_in, i, t);
 }
 
-/* The decay of row i of the state. */
-static float decay_of(const head *v, int t, int i)
+/* One row: what it reads and the gradients of that, looked up once.  NULL: there is none. */
+typedef struct row {
+    const float *q, *k, *x, *decay, *a, *b, *dy;
+    float *dq, *dk, *dx, *d_decay, *d_beta, *da, *db;
+    float beta, fixed, skip;
+    bool each; /* a decay for each row of the state */
+    float *u, *r;
+} row;
+
+static row row_of(const head *v, int t)
 {
     const rg_linear_attention_params *p = v->b->op->recurrence;
-    const float *w = value(v, DECAY, t);
+    const float *beta = value(v, BETA, t);
 
-    if (!w)
-        return p->fixed_decay ? v->b->w[0][v->h] : 1;
-    return v->b->in[DECAY].cols == p->n_heads ? w[0] : w[i];
+    return (row){ .q = value(v, Q, t), .k = value(v, K, t), .x = value(v, V, t), .decay = value(v, DECAY, t),
+                  .a = value(v, A, t), .b = value(v, B, t),
+                  .dy = rg_mat_row(&v->b->d_out[0], v->span->first_row + t) + v->h * v->v_dim,
+                  .dq = gradient(v, Q, t), .dk = gradient(v, K, t), .dx = gradient(v, V, t),
+                  .d_decay = gradient(v, DECAY, t), .d_beta = gradient(v, BETA, t), .da = gradient(v, A, t),
+                  .db = gradient(v, B, t), .beta = beta ? *beta : 1,
+                  .fixed = p->fixed_decay ? v->b->w[0][v->h] : 1, .skip = p->skip ? v->b->w[1][v->h] : 0,
+                  .each = v->b->in[DECAY].cols != p->n_heads, .u = v->u + t % CHUNK * v->v_dim,
+                  .r = v->r + t % CHUNK * v->v_dim };
+}
+
+/* The decay of row i of the state. */
+static inline float decay_of(const row *w, int i)
+{
+    return w->decay ? w->decay[w->each ? i : 0] : w->fixed;
+}
+
+/* y += by x. */
+static inline void add_times(float *restrict y, const float *restrict x, float by, int n)
+{
+    for (int c = 0; c < n; c++)
+        y[c] += by * x[c];
+}
+
+/* The sum of x y over a row of the state: in RG_BACK_LANES lanes, as rg_back_dot, but in f32, since it is short. */
+static inline float dot(const float *x, const float *y, int n)
+{
+    float l[RG_BACK_LANES] = { 0 };
+    int i = 0;
+
+    for (; i + RG_BACK_LANES <= n; i += RG_BACK_LANES)
+        for (int k = 0; k < RG_BACK_LANES; k++)
+            l[k] += x[i + k] * y[i + k];
+    for (; i < n; i++)
+        l[i % RG_BACK_LANES] += x[i] * y[i];
+    return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]));
 }
 
 /* r = b . S (0 without b), u; from the state before. */
-static void make_inputs(const head *v, int t, const float *s)
+static void make_inputs(const head *v, const row *w, const float *s)
 {
     const bool delta = v->b->op->recurrence->delta;
-    const float *k = value(v, K, t), *x = value(v, V, t), *b = value(v, B, t), *beta = value(v, BETA, t);
-    const float by = beta ? *beta : 1;
+    const int n = v->v_dim;
 
-    memset(v->r, 0, (size_t)v->v_dim * sizeof *v->r);
-    for (int i = 0; b && i < v->k_dim; i++)
-        for (int c = 0; c < v->v_dim; c++)
-            v->r[c] += b[i] * s[i * v->v_dim + c];
-    for (int c = 0; c < v->v_dim; c++)
-        v->u[c] = x[c];
-    for (int i = 0; delta && i < v->k_dim; i++) {
-        const float w = k[i] * decay_of(v, t, i);
-
-        for (int c = 0; c < v->v_dim; c++)
-            v->u[c] -= w * s[i * v->v_dim + c];
-    }
-    for (int c = 0; c < v->v_dim; c++)
-        v->u[c] *= by;
+    if (w->b || w->a)
+        memset(w->r, 0, (size_t)n * sizeof *w->r);
+    for (int i = 0; w->b && i < v->k_dim; i++)
+        add_times(w->r, s + i * n, w->b[i], n);
+    memcpy(w->u, w->x, (size_t)n * sizeof *w->u);
+    for (int i = 0; delta && i < v->k_dim; i++)
+        add_times(w->u, s + i * n, -(w->k[i] * decay_of(w, i)), n);
+    for (int c = 0; c < n; c++)
+        w->u[c] *= w->beta;
 }
 
-static void step(const head *v, int t, const float *s, float *next)
+static void step(const head *v, const row *w, const float *s, float *next)
 {
-    const float *k = value(v, K, t), *a = value(v, A, t);
+    const int n = v->v_dim;
 
-    make_inputs(v, t, s);
+    make_inputs(v, w, s);
     for (int i = 0; i < v->k_dim; i++) {
-        const float w = decay_of(v, t, i), by_a = a ? a[i] : 0;
-        const float *from = s + (size_t)i * (size_t)v->v_dim;
-        float *to = next + (size_t)i * (size_t)v->v_dim;
+        const float *restrict from = s + (size_t)i * (size_t)n, *restrict u = w->u;
+        float *restrict to = next + (size_t)i * (size_t)n;
+        const float decay = decay_of(w, i), k = w->k[i];
 
-        for (int c = 0; c < v->v_dim; c++)
-            to[c] = w * from[c] + by_a * v->r[c] + k[i] * v->u[c];
+        for (int c = 0; c < n; c++)
+            to[c] = decay * from[c] + k * u[c];
+        if (w->a)
+            add_times(to, w->r, w->a[i], n);
     }
 }
 
 /* Row i of the state and of its gradient: what they give to the operands of k's side. */
-static void back_side(head *v, int t, int i, const float *s, float *dk_sum)
+static void back_side(head *v, const row *w, int i, const float *s)
 {
-    const rg_linear_attention_params *p = v->b->op->recurrence;
-    const float *k = value(v, K, t), *b = value(v, B, t), *beta = value(v, BETA, t);
-    const float w = decay_of(v, t, i), by = beta ? *beta : 1;
-    float *g = v->g + (size_t)i * (size_t)v->v_dim, *dw = gradient(v, DECAY, t), *db = gradient(v, B, t);
-    double d_decay = 0, d_b = 0, d_k = 0;
+    const int n = v->v_dim;
+    const float decay = decay_of(w, i), by_b = w->b ? w->b[i] : 0;
+    float *restrict g = v->g + (size_t)i * (size_t)n;
+    const float *restrict dr = v->dr;
 
-    for (int c = 0; p->delta && c < v->v_dim; c++) {
-        d_k -= (double)by * (double)w * (double)s[c] * (double)v->du[c];
-        g[c] -= by * k[i] * v->du[c];
+    if (v->b->op->recurrence->delta) {
+        w->dk[i] -= w->beta * decay * dot(s, v->du, n);
+        add_times(g, v->du, -(w->beta * w->k[i]), n);
     }
-    for (int c = 0; c < v->v_dim; c++) {
-        d_decay += (double)g[c] * (double)s[c];
-        d_b += (double)s[c] * (double)v->dr[c];
-        g[c] = w * g[c] + (b ? b[i] * v->dr[c] : 0);
+    if (w->d_decay || v->b->op->recurrence->fixed_decay) {
+        const float d = dot(g, s, n);
+
+        v->d_fixed += (double)d;
+        v->d_decay += (double)d;
+        if (w->d_decay && w->each)
+            w->d_decay[i] += d;
     }
-    *dk_sum = (float)d_k;
-    if (dw)
-        dw[v->b->in[DECAY].cols == p->n_heads ? 0 : i] += (float)d_decay;
-    v->d_fixed += d_decay;
-    if (db)
-        db[i] += (float)d_b;
+    if (w->db)
+        w->db[i] += dot(s, dr, n);
+    if (w->b)
+        for (int c = 0; c < n; c++)
+            g[c] = decay * g[c] + by_b * dr[c];
+    else
+        for (int c = 0; c < n; c++)
+            g[c] *= decay;
 }
 
-static void row_back(head *v, int t, const float *s, const float *next)
+/* What u was made of, without beta, times du: where beta is 0, so that u does not have it. */
+static double inside_times_du(const head *v, const row *w, const float *s)
+{
+    double sum = 0;
+
+    for (int c = 0; c < v->v_dim; c++) {
+        double inside = (double)w->x[c];
+
+        for (int i = 0; v->b->op->recurrence->delta && i < v->k_dim; i++)
+            inside -= (double)w->k[i] * (double)decay_of(w, i) * (double)s[(size_t)i * (size_t)v->v_dim + (size_t)c];
+        sum += (double)v->du[c] * inside;
+    }
+    return sum;
+}
+
+static void row_back(head *v, const row *w, const float *s, const float *next)
 {
     const rg_linear_attention_params *p = v->b->op->recurrence;
-    const float *q = value(v, Q, t), *k = value(v, K, t), *x = value(v, V, t), *a = value(v, A, t);
-    const float *dy = rg_mat_row(&v->b->d_out[0], v->span->first_row + t) + v->h * v->v_dim;
-    const float *beta = value(v, BETA, t), skip = p->skip ? v->b->w[1][v->h] : 0, by = beta ? *beta : 1;
-    float *dq = gradient(v, Q, t), *dk = gradient(v, K, t), *dx = gradient(v, V, t), *da = gradient(v, A, t);
-    double d_beta = 0;
+    const int n = v->v_dim;
 
-    make_inputs(v, t, s);
-    memset(v->du, 0, (size_t)v->v_dim * sizeof *v->du);
-    memset(v->dr, 0, (size_t)v->v_dim * sizeof *v->dr);
+    memset(v->du, 0, (size_t)n * sizeof *v->du);
+    if (w->b || w->a)
+        memset(v->dr, 0, (size_t)n * sizeof *v->dr);
     for (int i = 0; i < v->k_dim; i++) {
-        const float *after = next + (size_t)i * (size_t)v->v_dim, by_q = p->scale * q[i];
-        float *g = v->g + (size_t)i * (size_t)v->v_dim;
-        double d_q = 0, d_k = 0, d_a = 0;
+        float *g = v->g + (size_t)i * (size_t)n;
 
-        for (int c = 0; c < v->v_dim; c++) {
-            d_q += (double)after[c] * (double)dy[c];
-            g[c] += by_q * dy[c];
-            d_k += (double)g[c] * (double)v->u[c];
-            d_a += (double)g[c] * (double)v->r[c];
-            v->du[c] += k[i] * g[c];
-            v->dr[c] += a ? a[i] * g[c] : 0;
-        }
-        dq[i] += (float)((double)p->scale * d_q);
-        dk[i] += (float)d_k;
-        if (da)
-            da[i] += (float)d_a;
+        w->dq[i] += p->scale * dot(next + (size_t)i * (size_t)n, w->dy, n);
+        add_times(g, w->dy, p->scale * w->q[i], n);
+        w->dk[i] += dot(g, w->u, n);
+        add_times(v->du, g, w->k[i], n);
+        if (!w->a)
+            continue;
+        w->da[i] += dot(g, w->r, n);
+        add_times(v->dr, g, w->a[i], n);
     }
-    for (int c = 0; c < v->v_dim; c++) {
-        v->d_skip += (double)dy[c] * (double)x[c];
-        if (by != 0)
-            d_beta += (double)v->du[c] * (double)v->u[c] / (double)by;
-        dx[c] += skip * dy[c] + by * v->du[c];
-    }
-    if (beta && by == 0) { /* u / beta is not at hand */
-        v->u[0] = 0;
-        for (int c = 0; c < v->v_dim; c++) {
-            double inside = (double)x[c];
+    if (p->skip)
+        v->d_skip += (double)dot(w->dy, w->x, n);
+    if (w->d_beta)
+        w->d_beta[0] += w->beta != 0 ? dot(v->du, w->u, n) / w->beta : (float)inside_times_du(v, w, s);
+    for (int c = 0; c < n; c++)
+        w->dx[c] += w->skip * w->dy[c] + w->beta * v->du[c];
+    v->d_decay = 0;
+    for (int i = 0; i < v->k_dim; i++)
+        back_side(v, w, i, s + (size_t)i * (size_t)n);
+    if (w->d_decay && !w->each)
+        w->d_decay[0] += (float)v->d_decay;
+}
 
-            for (int i = 0; p->delta && i < v->k_dim; i++)
-                inside -=
-                    (double)k[i] * (double)decay_of(v, t, i) * (double)s[(size_t)i * (size_t)v->v_dim + (size_t)c];
-            d_beta += (double)v->du[c] * inside;
-        }
-    }
-    if (beta)
-        gradient(v, BETA, t)[0] += (float)d_beta;
-    for (int i = 0; i < v->k_dim; i++) {
-        float d_k;
+/* Rows of a chunk forward, from the state that stands at its border. */
+static void go_over(const head *v, int first, int n)
+{
+    const size_t cells = (size_t)v->k_dim * (size_t)v->v_dim;
 
-        back_side(v, t, i, s + (size_t)i * (size_t)v->v_dim, &d_k);
-        dk[i] += d_k;
+    memcpy(v->state, v->border + (size_t)(first / CHUNK) * cells, cells * sizeof *v->state);
+    for (int t = 0; t < n; t++) {
+        const row w = row_of(v, first + t);
+
+        step(v, &w, v->state + (size_t)t * cells, v->state + (size_t)(t + 1) * cells);
     }
 }
 
 static void back_head(head *v)
 {
     const size_t cells = (size_t)v->k_dim * (size_t)v->v_dim;
-    const int n = v->span->n_rows;
+    const int n = v->span->n_rows, last = (n - 1) / CHUNK * CHUNK;
 
     memset(v->g, 0, cells * sizeof *v->g);
-    memset(v->state, 0, cells * sizeof *v->state);
-    for (int t = 0; t < n; t++) {
-        float *s = v->state + (size_t)(t % 2) * cells, *next = v->state + (size_t)((t + 1) % 2) * cells;
-
-        if (t % CHUNK == 0)
-            memcpy(v->border + (size_t)(t / CHUNK) * cells, s, cells * sizeof *s);
-        step(v, t, s, next);
+    memset(v->border, 0, cells * sizeof *v->border);
+    for (int first = 0; first <= last; first += CHUNK) {
+        go_over(v, first, rg_back_min(CHUNK, n - first));
+        if (first < last)
+            memcpy(v->border + (size_t)(first / CHUNK + 1) * cells, v->state + CHUNK * cells,
+                   cells * sizeof *v->border);
     }
-    for (int first = (n - 1) / CHUNK * CHUNK; first >= 0; first -= CHUNK) {
+    for (int first = last; first >= 0; first -= CHUNK) {
         const int here = rg_back_min(CHUNK, n - first);
 
-        memcpy(v->state, v->border + (size_t)(first / CHUNK) * cells, cells * sizeof *v->state);
-        for (int t = 0; t < here; t++)
-            step(v, first + t, v->state + (size_t)t * cells, v->state + (size_t)(t + 1) * cells);
-        for (int t = here - 1; t >= 0; t--)
-            row_back(v, first + t, v->state + (size_t)t * cells, v->state + (size_t)(t + 1) * cells);
+        if (first < last)
+            go_over(v, first, here);
+        for (int t = here - 1; t >= 0; t--) {
+            const row w = row_of(v, first + t);
+
+            row_back(v, &w, v->state + (size_t)t * cells, v->state + (size_t)(t + 1) * cells);
+        }
     }
 }
 
@@ -241,7 +289,7 @@ static void recur_part(void *arg, int i, int thread)
     v.border = a->scratch + (size_t)thread * a->each;
     v.state = v.border + (size_t)rg_ceil_div(a->longest, CHUNK) * cells;
     v.g = v.state + (CHUNK + 1) * cells;
-    v.u = v.g + cells, v.du = v.u + p->v_dim, v.r = v.du + p->v_dim, v.dr = v.r + p->v_dim;
+    v.u = v.g + cells, v.r = v.u + CHUNK * p->v_dim, v.du = v.r + CHUNK * p->v_dim, v.dr = v.du + p->v_dim;
     for (int k = 0; k < each; k++) {
         v.h = p->interleaved ? k * a->n_parts + part : part * each + k;
         v.d_fixed = v.d_skip = 0;
@@ -266,7 +314,8 @@ void rg_back_linear_attention(const rg_back *b)
         a.n_parts = gcd(a.n_parts, heads_of(b, i));
     for (int s = 0; s < b->batch->n_spans; s++)
         a.longest = b->batch->spans[s].n_rows > a.longest ? b->batch->spans[s].n_rows : a.longest;
-    a.each = ((size_t)(rg_ceil_div(a.longest, CHUNK) + CHUNK + 2) * cells + 4 * (size_t)p->v_dim + 15) / 16 * 16;
+    a.each = rg_back_whole((size_t)(rg_ceil_div(a.longest, CHUNK) + CHUNK + 2) * cells +
+                           2 * (CHUNK + 1) * (size_t)p->v_dim);
     a.scratch = rg_back_room(b->lane, a.each * (size_t)b->lane->n_threads);
     a.d_fixed = rg_back_room(b->lane, all);
     a.d_skip = rg_back_room(b->lane, all);
