@@ -1,4 +1,4 @@
-/* rng.c -- Philox4x32-10, a stream drawn from it, and the operating system's seed. */
+/* rng.c -- a stream drawn from Philox4x32-10, and the operating system's seed. */
 #include "base/rng.h"
 
 #include <math.h>
@@ -7,30 +7,6 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
-
-enum { PHILOX_ROUNDS = 10 };
-
-/* Multipliers and key increments (golden ratio, sqrt 3 - 1) as the paper gives them. */
-void rg_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
-
-    for (int i = 0; i < PHILOX_ROUNDS; i++) {
-        uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
-        uint32_t was1 = c1, was3 = c3;
-
-        c0 = (uint32_t)(b >> 32) ^ was1 ^ k0;
-        c1 = (uint32_t)b;
-        c2 = (uint32_t)(a >> 32) ^ was3 ^ k1;
-        c3 = (uint32_t)a;
-        k0 += 0x9e3779b9u;
-        k1 += 0xbb67ae85u;
-    }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
-}
 
 uint64_t rg_rng_u64(rg_rng *r)
 {

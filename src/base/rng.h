@@ -1,13 +1,8 @@
-/* rng.h -- the one source of randomness: a counter generator, so that a draw depends on its key and nothing else.
- *
- * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). */
+/* rng.h -- the one source of randomness: a counter generator, so that a draw depends on its key and nothing else. */
 #ifndef RG_BASE_RNG_H
 #define RG_BASE_RNG_H
 
-#include <stdint.h>
-
-/* out = Philox4x32-10 of a 128-bit counter under a 64-bit key.  Pure. */
-void rg_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+#include "base/noise.h" /* rg_philox */
 
 /* A stream for tests and tools: seeded, reproducible, not for tokens. */
 typedef struct rg_rng {

@@ -52,7 +52,7 @@ int32_t rg_beams_room(const rg_beam_params *p, int32_t n_ends, int32_t vocab_siz
 
 double rg_beam_score(double sum, int32_t n, double penalty)
 {
-    double power = penalty * rg_log((double)n);
+    double power = penalty * rg_ln((double)n);
 
     return power >= 0 ? sum * rg_exp_negative(-power) : sum / rg_exp_negative(power);
 }

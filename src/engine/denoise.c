@@ -415,7 +415,7 @@ float rg_confidence(const float *logits, int32_t n, int32_t id, rg_remasking rem
         else if (p > second)
             second = p;
         if (remasking == RG_REMASKING_ENTROPY)
-            entropy += p * rg_log(p + 1e-10);
+            entropy += p * rg_ln(p + 1e-10);
     }
     return (float)(remasking == RG_REMASKING_ENTROPY ? entropy : remasking == RG_REMASKING_MARGIN ? own - second : own);
 }
@@ -430,7 +430,7 @@ float rg_entropy(const float *logits, int32_t n)
         sum += w;
         weighed += w * x;
     }
-    return (float)(rg_log(sum) - weighed / sum);
+    return (float)(rg_ln(sum) - weighed / sum);
 }
 
 void rg_guide(float *logits, const float *without, int32_t n, float scale)

@@ -172,7 +172,7 @@ static int32_t draw_by_rejection(thread_scratch *own, const rg_draw_place *at, c
             return g->id;
     }
     for (int32_t i = 0; i < n && at->n_guesses; i++)
-        own->rest[i] = own->t[i] > 1e-300 ? (float)rg_log(own->t[i]) : -INFINITY;
+        own->rest[i] = own->t[i] > 1e-300 ? (float)rg_ln(own->t[i]) : -INFINITY;
     key->draw = draw_of_step(a, DRAW_ANSWER);
     return rg_sample_draw(own->sampler, at->n_guesses ? own->rest : logits, sampling, key);
 }
@@ -188,7 +188,7 @@ static void judge_typical(thread_scratch *own, const rg_draw_place *at, const fl
         rg_draw_guess *g = &at->guesses[k];
 
         g->stands = own->t[g->id] > least;
-        g->log_p = g->stands ? rg_log(own->t[g->id]) : -INFINITY;
+        g->log_p = g->stands ? rg_ln(own->t[g->id]) : -INFINITY;
         g->logprob = logprobs ? rg_logprobs(own->sampler, own->raw, g->id, 0, NULL) : NAN;
     }
 }

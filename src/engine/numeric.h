@@ -1,4 +1,4 @@
-/* numeric.h -- exp and log for the sampler, the same bits on every machine.
+/* numeric.h -- exp for the sampler, beside the logarithm of base/noise.h, the same bits on every machine.
  *
  * Double arithmetic in a fixed order (the build forbids contraction), error below 1e-14 relative: far finer than the
  * floats that go in and come out.  No libm. */
@@ -9,13 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline double rg_bits_to_double(uint64_t bits)
-{
-    double x;
-
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
+#include "base/noise.h" /* rg_ln */
 
 /* e^x for x <= 0, as the sampler needs it; below -700 it is 0.  x = n ln 2 + r with |r| <= ln 2 / 2: r^14 / 14! < 5e-18
  * ends the series. */
@@ -56,38 +50,6 @@ static inline rg_double2 rg_exp_negative2(rg_double2 x)
 
     a += ((b + c * f2) + d * f4) * f4;
     return (rg_double2)((rg_long2)a + ((rg_long2)t << 52));
-}
-
-/* Natural logarithm of a normal x > 0.  x = 2^k m, m in [sqrt(1/2), sqrt 2); log m = 2 atanh s, s = (m - 1) / (m + 1),
- * |s| < 0.1716: s^25 / 25 < 3e-21 ends the series. */
-static inline double rg_log(double x)
-{
-    uint64_t bits;
-    int64_t k;
-    double m, s, z, p;
-
-    memcpy(&bits, &x, sizeof bits);
-    k = (int64_t)(bits >> 52) - 1023;
-    m = rg_bits_to_double((bits & 0xfffffffffffffu) | 0x3ff0000000000000u);
-    if (m > 1.4142135623730951) {
-        m *= 0.5;
-        k++;
-    }
-    s = (m - 1.0) / (m + 1.0);
-    z = s * s;
-    p = 1.0 / 23.0;
-    p = p * z + 1.0 / 21.0;
-    p = p * z + 1.0 / 19.0;
-    p = p * z + 1.0 / 17.0;
-    p = p * z + 1.0 / 15.0;
-    p = p * z + 1.0 / 13.0;
-    p = p * z + 1.0 / 11.0;
-    p = p * z + 1.0 / 9.0;
-    p = p * z + 1.0 / 7.0;
-    p = p * z + 1.0 / 5.0;
-    p = p * z + 1.0 / 3.0;
-    p = p * z + 1.0;
-    return (double)k * 0x1.62e42feep-1 + (2.0 * s * p + (double)k * 0x1.a39ef35793c76p-33);
 }
 
 /* Neither NaN nor infinity, whose exponents are all ones. */

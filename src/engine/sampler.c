@@ -53,9 +53,9 @@ static double temperature_of(const float *logits, int32_t n, float best, const r
         if (mass > 0.0)
             sum += mass * ((double)best - (double)logits[i]);
     }
-    share = (sum / total + rg_log(total)) / rg_log((double)n);
+    share = (sum / total + rg_ln(total)) / rg_ln((double)n);
     if (share > 0.0)
-        share = share < 1.0 ? rg_exp_negative((double)p->dynatemp_exponent * rg_log(share)) : 1.0;
+        share = share < 1.0 ? rg_exp_negative((double)p->dynatemp_exponent * rg_ln(share)) : 1.0;
     else
         share = p->dynatemp_exponent > 0.0f ? 0.0 : 1.0;
     return low + (t + range - low) * share;
@@ -136,36 +136,19 @@ void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const r
 
 /* ---- the draw ---------------------------------------------------------------------------------------------------- */
 
-/* Four ids share one call: id / 4 is in the counter, id % 4 is the lane. */
-static void noise_bits(const rg_sample_key *key, uint32_t group, uint32_t out[4])
-{
-    uint32_t counter[4] = { group, (uint32_t)key->position, (uint32_t)key->sample, (uint32_t)key->draw };
-    uint32_t philox_key[2] = { (uint32_t)key->seed, (uint32_t)(key->seed >> 32) };
-
-    rg_philox(counter, philox_key, out);
-}
-
-/* -log(-log u), u = (bits + 1/2) / 2^32 within (0, 1). */
-static float gumbel(uint32_t bits)
-{
-    double u = ((double)bits + 0.5) * 0x1p-32;
-
-    return (float)-rg_log(-rg_log(u));
-}
-
 float rg_sample_noise(const rg_sample_key *key, int32_t id)
 {
     uint32_t bits[4];
 
-    noise_bits(key, (uint32_t)id / 4, bits);
-    return gumbel(bits[id % 4]);
+    rg_noise_bits(key, (uint32_t)id / 4, bits);
+    return rg_gumbel(bits[id % 4]);
 }
 
 int32_t rg_sample_any(const rg_sample_key *key, int32_t n)
 {
     uint32_t bits[4];
 
-    noise_bits(key, UINT32_MAX, bits); /* no id is so high */
+    rg_noise_bits(key, UINT32_MAX, bits); /* no id is so high */
     return (int32_t)(((uint64_t)bits[0] * (uint64_t)n) >> 32);
 }
 
@@ -173,21 +156,9 @@ double rg_sample_uniform(const rg_sample_key *key)
 {
     uint32_t bits[4];
 
-    noise_bits(key, 0, bits);
+    rg_noise_bits(key, 0, bits);
     return ((double)bits[0] + 0.5) * 0x1p-32;
 }
-
-/* An upper bound of gumbel(bits), with room for its rounding.  -log u >= 1 - u, so the noise is at most -log(1 - u);
- * and 1 - u = (~bits + 1/2) / 2^32 >= 2^-(z + 1) for z leading zeros of ~bits. */
-static float gumbel_bound(uint32_t bits)
-{
-    int z = ~bits ? __builtin_clz(~bits) : 32;
-
-    return 0.6931472f * (float)(z + 1) + 1e-3f;
-}
-
-/* No noise exceeds -log(-log(1 - 2^-33)) < 22.9. */
-static const float MOST_NOISE = 23.0f;
 
 int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p, const rg_sample_key *key)
 {
@@ -206,16 +177,16 @@ int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p,
         bool any = false;
 
         for (int32_t i = g; i < end; i++)
-            any |= (double)logits[i] + (double)MOST_NOISE >= best;
+            any |= (double)logits[i] + (double)RG_MOST_NOISE >= best;
         if (!any)
             continue;
-        noise_bits(key, (uint32_t)g / 4, bits);
+        rg_noise_bits(key, (uint32_t)g / 4, bits);
         for (int32_t i = g; i < end; i++) {
             double score;
 
-            if (logits[i] == -INFINITY || (double)logits[i] + (double)gumbel_bound(bits[i - g]) < best)
+            if (logits[i] == -INFINITY || (double)logits[i] + (double)rg_gumbel_bound(bits[i - g]) < best)
                 continue;
-            score = (double)logits[i] + (double)gumbel(bits[i - g]);
+            score = (double)logits[i] + (double)rg_gumbel(bits[i - g]);
             if (score > best || (score == best && i < id)) {
                 best = score;
                 id = i;
@@ -223,16 +194,6 @@ int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p,
         }
     }
     return id;
-}
-
-static void pick_noise(const uint64_t key[3], int32_t group, float out[4])
-{
-    const rg_sample_key k = { key[0], (int32_t)(key[1] >> 32), (int32_t)(uint32_t)key[1], (int32_t)key[2] };
-    uint32_t bits[4];
-
-    noise_bits(&k, (uint32_t)group, bits);
-    for (int i = 0; i < 4; i++)
-        out[i] = gumbel(bits[i]);
 }
 
 /* What looks at all logits, or needs more of them than the k best, wants all: penalties and biases (the best id may
@@ -252,9 +213,7 @@ rg_pick rg_sample_pick(const rg_sampling *p, const rg_sample_key *key)
         return (rg_pick){ .k = p->top_k };
     if (p->min_p > 0 || p->top_p < 1 || p->typical_p < 1 || p->xtc_probability > 0)
         return all;
-    return (rg_pick){ .k = 1, .temperature = p->temperature, .noise = pick_noise,
-                      .key = { key->seed, (uint64_t)(uint32_t)key->sample << 32 | (uint32_t)key->draw,
-                               (uint64_t)(uint32_t)key->position } };
+    return (rg_pick){ .k = 1, .temperature = p->temperature, .key = *key };
 }
 
 void rg_sample_distribution(const rg_sampler *s, const float *logits, const rg_sampling *p, double *out)
@@ -297,14 +256,14 @@ static int32_t best_of_draw(const float *logits, int32_t n, const rg_sample_key 
         bool any = false;
 
         for (int32_t i = g; i < end; i++)
-            any |= logits[i] + MOST_NOISE > least;
+            any |= logits[i] + RG_MOST_NOISE > least;
         if (any)
-            noise_bits(key, (uint32_t)g / 4, bits);
+            rg_noise_bits(key, (uint32_t)g / 4, bits);
         for (int32_t i = g; any && i < end; i++) {
             least = n_best < k ? -INFINITY : best[k - 1].logprob;
-            if (logits[i] == -INFINITY || logits[i] + gumbel_bound(bits[i - g]) < least)
+            if (logits[i] == -INFINITY || logits[i] + rg_gumbel_bound(bits[i - g]) < least)
                 continue;
-            rg_guess one = { i, logits[i] + gumbel(bits[i - g]) };
+            rg_guess one = { i, logits[i] + rg_gumbel(bits[i - g]) };
             if (one.logprob > least)
                 put_guess(best, &n_best, k, one);
         }
@@ -331,6 +290,6 @@ int32_t rg_sample_best(const float *logits, int32_t n, const rg_sampling *p, con
     else
         total = rg_total_mass(logits, n, best[0].logprob);
     for (int32_t i = 0; i < n_best; i++)
-        best[i].logprob = (float)((double)best[i].logprob - top - rg_log(total));
+        best[i].logprob = (float)((double)best[i].logprob - top - rg_ln(total));
     return n_best;
 }

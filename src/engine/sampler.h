@@ -12,10 +12,7 @@
 #include "engine/contents.h"
 #include "model/runner.h"
 
-typedef struct rg_sample_key { /* what makes a draw its own */
-    uint64_t seed;
-    int32_t sample, draw, position; /* position: of the id being chosen; draw: repeated draws at one position */
-} rg_sample_key;
+typedef rg_noise_key rg_sample_key;
 
 typedef struct rg_history { /* what penalties look at, and pass over what is no id */
     const int32_t *prompt, *output;

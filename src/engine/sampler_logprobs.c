@@ -108,7 +108,7 @@ float rg_logprobs(rg_sampler *s, const float *logits, int32_t id, int32_t k, rg_
 {
     int32_t n = s->vocab_size, best_id;
     float best = rg_best_logit(logits, n, &best_id), chosen = isnan(logits[id]) ? -INFINITY : logits[id];
-    double total = best > -INFINITY ? rg_total_mass(logits, n, best) : 0, log_total = total > 0 ? rg_log(total) : 0;
+    double total = best > -INFINITY ? rg_total_mass(logits, n, best) : 0, log_total = total > 0 ? rg_ln(total) : 0;
 
     rg_find_top(logits, n, k, top);
     for (int32_t i = 0; i < k; i++)
@@ -121,7 +121,7 @@ void rg_log_softmax(rg_sampler *s, float *logits)
 {
     int32_t n = s->vocab_size, best_id;
     float best = rg_best_logit(logits, n, &best_id);
-    double log_total = best > -INFINITY ? rg_log(rg_total_mass(logits, n, best)) : 0;
+    double log_total = best > -INFINITY ? rg_ln(rg_total_mass(logits, n, best)) : 0;
 
     for (int32_t i = 0; i < n; i++)
         logits[i] = logits[i] == best ? (float)-log_total : (float)((double)logits[i] - (double)best - log_total);

@@ -16,7 +16,7 @@ float rg_mirostat_begin(const rg_sampling *p)
 /* Version 2: ids whose surprise, in bits, is at most mu. */
 static void keep_surprise(float *logits, int32_t n, float best, float mu)
 {
-    const double most = (double)mu * LN2 - rg_log(rg_total_mass(logits, n, best)); /* of best - logit, in nats */
+    const double most = (double)mu * LN2 - rg_ln(rg_total_mass(logits, n, best)); /* of best - logit, in nats */
 
     for (int32_t i = 0; i < n; i++)
         if (logits[i] != best && (double)best - (double)logits[i] > most)
@@ -36,7 +36,7 @@ static double zipf_exponent(const float *logits, int32_t n)
 
     rg_find_top(logits, n, k, top);
     for (int32_t i = 0; i + 1 < k && top[i + 1].logprob > -INFINITY; i++) {
-        double t = rg_log((double)(i + 2) / (double)(i + 1));
+        double t = rg_ln((double)(i + 2) / (double)(i + 1));
 
         products += t * ((double)top[i].logprob - (double)top[i + 1].logprob);
         squares += t * t;
@@ -63,7 +63,7 @@ static void keep_zipf(rg_sampler *s, float *logits, float best, float mu)
 
     if (s->vocab_size < 2)
         return;
-    log_k = (double)mu * LN2 + rg_log(zipf_scale(exponent - 1.0, rg_log((double)s->vocab_size)));
+    log_k = (double)mu * LN2 + rg_ln(zipf_scale(exponent - 1.0, rg_ln((double)s->vocab_size)));
     if (log_k > most * exponent)
         return;
     log_k /= exponent;
@@ -88,6 +88,6 @@ float rg_mirostat_next(const rg_sampler *s, const float *logits, const rg_sampli
 
     if (!(below < INFINITY)) /* an id that was dropped: it is never written */
         return mu;
-    surprise = (below + rg_log(rg_total_mass(logits, n, best))) / LN2;
+    surprise = (below + rg_ln(rg_total_mass(logits, n, best))) / LN2;
     return mu - p->mirostat_eta * ((float)surprise - p->mirostat_tau);
 }

@@ -189,7 +189,7 @@ static float dry_penalty(const rg_sampling *p, int32_t n)
     int32_t exponent = n - p->dry_allowed_length, most = 0;
 
     if (p->dry_base > 1.000001f)
-        most = (int32_t)(log_of_most / (float)rg_log((double)p->dry_base));
+        most = (int32_t)(log_of_most / (float)rg_ln((double)p->dry_base));
     if (most > 0 && exponent > most)
         exponent = most;
     return (float)((double)p->dry_multiplier * power((double)p->dry_base, exponent));

@@ -80,7 +80,7 @@ double rg_typical_entropy(const double *p, int32_t n)
 
     for (int32_t i = 0; i < n; i++)
         if (p[i] > 0)
-            sum -= p[i] * rg_log(p[i] + least);
+            sum -= p[i] * rg_ln(p[i] + least);
     return sum;
 }
 

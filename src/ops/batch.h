@@ -7,6 +7,7 @@
 #ifndef RG_OPS_BATCH_H
 #define RG_OPS_BATCH_H
 
+#include "base/noise.h"
 #include "quant/quant.h"
 
 enum {
@@ -62,8 +63,7 @@ typedef struct rg_pick {
     /* Not 0, with k 1: so can those for which logit / temperature + noise is the largest, or may be so once it is
      * rounded. */
     float temperature;
-    void (*noise)(const uint64_t key[3], int32_t group, float out[4]); /* of ids 4 group .. 4 group + 3; less than 23 */
-    uint64_t key[3];
+    rg_noise_key key;
 } rg_pick;
 
 enum { RG_MOST_PICKED = 128 }; /* of k */

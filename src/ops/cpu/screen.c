@@ -30,7 +30,6 @@ enum {
 #define MOST_CAPPED   2.5f     /* 1 - tanh^2 of it: 0.026 */
 #define MARGIN        0x1p-20f /* of the size of logits, without a cap: many roundings */
 #define CAPPED_MARGIN 0x1p-8f  /* with one: times 0.026, still many */
-static const float MOST_NOISE = 23.0f;
 
 typedef struct rg_screen {
     rg_sketch *sketch;
@@ -304,8 +303,13 @@ typedef struct limit {
 
 static void noise_of(const rg_pick *p, int panel, float out[RG_PANEL])
 {
-    for (int g = 0; g < NOISE_GROUPS; g++)
-        p->noise(p->key, panel * NOISE_GROUPS + g, out + 4 * g);
+    for (int g = 0; g < NOISE_GROUPS; g++) {
+        uint32_t bits[4];
+
+        rg_noise_bits(&p->key, (uint32_t)(panel * NOISE_GROUPS + g), bits);
+        for (int i = 0; i < 4; i++)
+            out[4 * g + i] = rg_gumbel(bits[i]);
+    }
 }
 
 /* Every thread finds the same, by itself.  Nothing is left out below a limit of -INFINITY. */
@@ -358,10 +362,10 @@ static bool noise_reaches(const job *j, int row, int panel, const float *bound, 
     for (int k = 0; k < ids_of(j, panel); k++) {
         const float size = fabsf(bound[k]) * j->op->x / p->temperature;
 
-        at[k] = bound[k] * j->op->x / p->temperature + (size + fabsf(noisy) + MOST_NOISE) * (4 * MARGIN);
+        at[k] = bound[k] * j->op->x / p->temperature + (size + fabsf(noisy) + RG_MOST_NOISE) * (4 * MARGIN);
         least = noisy - at[k] < least ? noisy - at[k] : least;
     }
-    if (least > MOST_NOISE)
+    if (least > RG_MOST_NOISE)
         return false;
     noise_of(p, panel, noise);
     for (int k = 0; k < ids_of(j, panel); k++)

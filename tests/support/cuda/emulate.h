@@ -158,6 +158,7 @@ RGK_DEVICE uint32_t rgk_bytes(uint32_t low, uint32_t high, uint32_t which)
     return r;
 }
 
+#include "base/noise.h"
 #include "ops/math.h"
 
 #endif

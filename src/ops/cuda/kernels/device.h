@@ -149,15 +149,17 @@ RGK_DEVICE uint32_t rgk_bytes(uint32_t low, uint32_t high, uint32_t which)
     return __byte_perm(low, high, which);
 }
 
-/* The bits of ops/math.h on the device. */
+/* The bits of ops/math.h and base/noise.h on the device. */
 #define __builtin_fmaf __fmaf_rn
 #define __builtin_fma __fma_rn
 #define __builtin_sqrtf __fsqrt_rn
 #define __builtin_fabsf fabsf
 #define __builtin_memcpy memcpy
+#define __builtin_clz __clz
 #define __builtin_inff() __int_as_float(0x7f800000)
 #define __builtin_nanf(text) __int_as_float(0x7fc00000)
 #define inline __device__ __forceinline__
+#include "base/noise.h"
 #include "ops/math.h"
 #undef inline
 #endif
