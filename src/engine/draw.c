@@ -241,7 +241,8 @@ rg_pick rg_draw_pick(const rg_draw_place *at)
     const rg_sample_place place = place_of(r, at->sample, at->draft, at->n_draft, &may_end);
 
     if (at->verify != RG_VERIFY_COUPLED || r->samples[at->sample].grammar || place.n_banned ||
-        (r->params.n_stop_ids && !may_end))
+        (r->params.n_stop_ids && !may_end) ||
+        (r->params.prompt_logits && place.key.position == r->params.n_prompt)) /* the prompt's, too, and kept */
         return (rg_pick){ 0 };
     return rg_sample_pick(&r->params.sampling, &place.key);
 }

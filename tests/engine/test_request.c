@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "engine/draw.h"
 #include "engine/request.h"
 #include "engine/work/embedding.h"
 
@@ -619,6 +620,26 @@ static void given_rows_show_nothing(void **state)
     }
 }
 
+/* ---- what a draw needs ------------------------------------------------------------------------------------------- */
+
+/* The logits from which the first id is drawn are the prompt's last: where these are kept, all of them are needed. */
+static void kept_logits_are_whole(void **state)
+{
+    rg_params p = params_simple();
+
+    (void)state;
+    p.prompt_logprobs = true;
+    for (int keeps = 0; keeps < 2; keeps++) {
+        p.prompt_logits = keeps;
+        rg_request *r = open_request(&p);
+        const int32_t draft[] = { 5 };
+
+        assert_int_equal(rg_draw_pick(&(rg_draw_place){ .request = r }).k, keeps ? 0 : 1);
+        assert_int_equal(rg_draw_pick(&(rg_draw_place){ .request = r, .draft = draft, .n_draft = 1 }).k, 1);
+        rg_request_unref(r);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -635,6 +656,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(given_rows_are_checked),
         cmocka_unit_test(given_rows_are_copied),
         cmocka_unit_test(given_rows_show_nothing),
+        cmocka_unit_test(kept_logits_are_whole),
     };
 
     test_init(argc, argv);
