@@ -43,7 +43,8 @@ typedef struct rg_outputs {
 /* Receives the results of a step, in memory of the host.  Called on any of the host's threads, several at once for
  * different i; `thread` is the number of the calling one, below the n_threads of what computes. */
 typedef struct rg_sink {
-    /* Gets the logits [vocab_size] of the i-th wanted row.  It may overwrite them; they stay until the step ends. */
+    /* Gets the logits [vocab_size] of the i-th wanted row.  It may overwrite them; they stay until the step ends, or,
+     * where the row has a pick, until this returns. */
     void (*logits)(void *arg, int thread, int i, float *logits);
     /* Gets the hidden states of the i-th wanted run's rows, [dim] each, the next one `stride` floats further.  May be
      * NULL if no batch asks for any. */

@@ -151,8 +151,11 @@ static bool lane_measure(const rg_backend *b, const rg_step *step, size_t *bytes
     l->err = err;
     l->ok = true;
     l->f = (rg_fwd){ .reader = &l->reader, .batch = step->batch, .exact = step->exact, .layer = -1, .n_threads = 1 };
-    step->text(step->model, &l->f);
+    const rg_outputs out = step->text(step->model, &l->f);
     const bool ok = l->ok;
+    place(l, &l->f);
+    if (out.logits)
+        rg_cuda_take(l, rg_cuda_most_drawn_bytes(step->batch->n_logits), 1);
     *bytes = l->peak > *bytes ? l->peak : *bytes;
     rg_free(l);
     return ok;
@@ -174,8 +177,7 @@ static void lane_close(rg_lane *base)
     rg_cuda_free(l->gpu, l->sent.at);
     if (l->staged.at)
         rg_cuda_check(l->gpu, l->gpu->call.cuMemFreeHost(l->staged.at), "closing");
-    if (l->rows.at)
-        rg_cuda_check(l->gpu, l->gpu->call.cuMemFreeHost(l->rows.at), "closing");
+    rg_cuda_free_results(l);
     rg_free(l);
 }
 
@@ -203,8 +205,7 @@ static rg_lane *lane_open(const rg_backend *b, const rg_lane_options *o, rg_erro
 
 /* ---- what a step is made of -------------------------------------------------------------------------------------- */
 
-/* At least so many bytes of the host's memory that the device copies from and to by itself, or of the device's. */
-static void *room_for(rg_cuda_lane *l, rg_cuda_room *r, size_t bytes, bool of_host)
+void *rg_cuda_room_for(rg_cuda_lane *l, rg_cuda_room *r, size_t bytes, bool of_host)
 {
     const rg_cuda *c = l->gpu;
 
@@ -336,11 +337,21 @@ static void pack_spans(packer *p, const rg_cuda_lane *l, const rg_batch *b, rgk_
     }
 }
 
+static void pack_picks(packer *p, const rg_batch *b, const rgk_pick *const *on_device)
+{
+    const size_t n = b->picks ? (size_t)b->n_logits : 0;
+    rgk_pick *to = pack(p, n * sizeof *to / 4, on_device); /* fits: rows of a step */
+
+    for (size_t i = 0; p->base && i < n; i++)
+        to[i] = rg_cuda_pick_of(&b->picks[i]);
+}
+
 static void pack_all(packer *p, rg_cuda_lane *l, const rg_batch *b)
 {
     pack_rows(p, b, &l->batch);
     pack_tiles(p, b, &l->batch);
     pack_spans(p, l, b, &l->batch);
+    pack_picks(p, b, &l->picks);
 }
 
 static void send_batch(rg_cuda_lane *l, const rg_batch *b)
@@ -355,29 +366,13 @@ static void send_batch(rg_cuda_lane *l, const rg_batch *b)
     l->n_segments = rg_ceil_div(keys, RG_SEGMENT);
     pack_all(&p, l, b);
     const size_t bytes = p.used;
-    p = (packer){ .base = room_for(l, &l->staged, bytes, true), .device = room_for(l, &l->sent, bytes, false) };
+    p = (packer){ .base = rg_cuda_room_for(l, &l->staged, bytes, true),
+                  .device = rg_cuda_room_for(l, &l->sent, bytes, false) };
     pack_all(&p, l, b);
     rg_cuda_check(l->gpu, l->gpu->call.cuMemcpyHtoDAsync_v2((uintptr_t)p.device, p.base, bytes, l->stream), "a batch");
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
-
-/* Ask for the rows of an activation; where they will be, in the lane's rows. */
-static size_t collect(rg_cuda_lane *l, const rg_act *a, size_t at)
-{
-    const rgk_rows rows = a ? rg_cuda_rows_of(l, &l->f, a) : (rgk_rows){ 0 };
-    const size_t bytes = a ? (size_t)a->rows * (size_t)rows.stride * sizeof(float) : 0;
-
-    if (bytes)
-        rg_cuda_check(l->gpu, l->gpu->call.cuMemcpyDtoHAsync_v2((uint8_t *)l->rows.at + at, (uintptr_t)rows.at, bytes,
-                                                                l->stream), "results");
-    return at + bytes;
-}
-
-static size_t bytes_of(const rg_cuda_lane *l, const rg_act *a)
-{
-    return a ? (size_t)a->rows * (size_t)l->at[a - l->f.acts].stride * sizeof(float) : 0;
-}
 
 static void lane_submit(rg_lane *base, const rg_step *step)
 {
@@ -391,36 +386,14 @@ static void lane_submit(rg_lane *base, const rg_step *step)
     l->f = (rg_fwd){ .reader = step->reader, .batch = b, .exact = step->exact, .layer = -1, .n_threads = 1 };
     l->out = step->text(step->model, &l->f);
     place(l, &l->f);
-    rg_cuda_begin_step(l);
-    if (!step->sink)
-        return;
     l->out.logits = b->n_logits ? l->out.logits : NULL;
     l->out.hidden = b->n_hidden ? l->out.hidden : NULL;
     l->out.scores = b->n_scores ? l->out.scores : NULL;
-    room_for(l, &l->rows, bytes_of(l, l->out.logits) + bytes_of(l, l->out.hidden) + bytes_of(l, l->out.scores), true);
-    collect(l, l->out.scores, collect(l, l->out.hidden, collect(l, l->out.logits, 0)));
-}
-
-/* One thread of the host hands out wanted rows until there are no more. */
-static void deliver(void *arg, int thread)
-{
-    rg_cuda_lane *l = arg;
-    const rg_batch *b = l->step->batch;
-    const rg_sink *sink = l->step->sink;
-    float *logits = l->rows.at, *hidden = logits + bytes_of(l, l->out.logits) / sizeof(float);
-    float *scores = hidden + bytes_of(l, l->out.hidden) / sizeof(float);
-    const int n = b->n_logits, n_hidden = b->n_hidden, all = n + n_hidden + b->n_scores;
-
-    for (int i; (i = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED)) < all;)
-        if (i < n)
-            sink->logits(sink->arg, thread, i, logits + i * l->at[l->out.logits - l->f.acts].stride);
-        else if (i < n + n_hidden)
-            sink->hidden(sink->arg, thread, i - n,
-                         hidden + b->hidden[i - n].first * l->at[l->out.hidden - l->f.acts].stride,
-                         (size_t)l->at[l->out.hidden - l->f.acts].stride);
-        else
-            sink->scores(sink->arg, thread, i - n - n_hidden,
-                         scores + (i - n - n_hidden) * l->at[l->out.scores - l->f.acts].stride);
+    if (step->sink)
+        rg_cuda_draw(l);
+    rg_cuda_begin_step(l);
+    if (step->sink)
+        rg_cuda_collect(l);
 }
 
 static void lane_wait(rg_lane *base)
@@ -429,9 +402,10 @@ static void lane_wait(rg_lane *base)
 
     rg_cuda_enter(l->gpu);
     synchronize(l);
-    l->next = 0;
-    if (l->step->sink)
-        rg_pool_run(l->pool, l->step->n_threads, deliver, l);
+    if (!l->step->sink)
+        return;
+    rg_cuda_collect_rest(l);
+    rg_cuda_deliver(l);
 }
 
 void rg_cuda_add_lane(rg_backend *b)

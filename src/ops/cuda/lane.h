@@ -46,7 +46,16 @@ typedef struct rg_cuda_lane {
     const rg_cuda_group *groups;
     int n_segments;  /* of the row that sees most keys */
     rg_cuda_room staged, sent; /* what a step is made of, on the host and on the device */
-    rg_cuda_room rows;         /* results, on the host */
+    rg_cuda_room rows, rest;   /* results, on the host; rows that had to be copied after them (results.c) */
+    const rgk_pick *picks;     /* of the present step, on the device */
+    rgk_drawn *drawn;          /* lists of what can be drawn, on the device; NULL: there are none */
+    int drawn_room, n_drawn;   /* ids that a list has room for; rows that have one */
+    float **row;               /* [most_wanted] rows of logits that came whole; NULL: there is a list */
+    bool *whole;               /* [most_wanted] those that are being copied */
+    int most_wanted;
+    float *hidden, *scores;    /* where they lie in `rows` */
+    float *filled;             /* [n_threads] a row for each thread */
+    size_t filled_bytes;
     struct {
         const rg_rope *rope;
         double *frequency; /* of the device */
@@ -94,6 +103,23 @@ void rg_cuda_free_graphs(rg_cuda_lane *l);
 bool rg_cuda_compute(rg_cuda_lane *l, rg_fwd *f, const rg_op *op);
 /* Frequencies and factors of a rope on the device (rgk_rotate_params). */
 const double *rg_cuda_frequencies(rg_cuda_lane *l, const rg_rope *rope);
+
+/* At least so many bytes of the host's memory that the device copies from and to by itself, or of the device's; what
+ * was there is lost where it grows. */
+void *rg_cuda_room_for(rg_cuda_lane *l, rg_cuda_room *r, size_t bytes, bool of_host);
+
+/* What the device looks for in a row; k 0: nothing. */
+rgk_pick rg_cuda_pick_of(const rg_pick *p);
+/* Room that lists of what can be drawn of so many rows take at most. */
+size_t rg_cuda_most_drawn_bytes(int n_rows);
+/* When the text has ended, note the launch that makes these lists, if any row is picked from. */
+void rg_cuda_draw(rg_cuda_lane *l);
+/* When the step has begun, ask for what it is to give; when that has arrived, get what turns out to be missing, and
+ * hand all of it to the sink. */
+void rg_cuda_collect(rg_cuda_lane *l);
+void rg_cuda_collect_rest(rg_cuda_lane *l);
+void rg_cuda_deliver(rg_cuda_lane *l);
+void rg_cuda_free_results(rg_cuda_lane *l);
 
 void rg_cuda_add_lane(rg_backend *b);
 

@@ -220,4 +220,35 @@ typedef struct rgk_weigh_params {
     int32_t n_used, cols;
 } rgk_weigh_params;
 
+/* ---- draws ------------------------------------------------------------------------------------------------------- */
+
+enum {
+    RGK_DRAW_THREADS = 1024,
+    RGK_MOST_PICKED = 128,                    /* RG_MOST_PICKED */
+    RGK_FEW_DRAWN = 64, RGK_MOST_DRAWN = 256, /* candidates of a row, where of each the largest is picked, and else */
+    RGK_WHOLE = -1,                           /* in place of their number: there are more, or none was looked for */
+};
+
+#define RGK_LEAST_DRAWN (-1e29f) /* logits that are picked are larger, so that RG_LEFT_OUT is less than any of them */
+
+typedef struct rgk_pick { /* rg_pick */
+    int32_t k;            /* 0: the row is not looked at */
+    float temperature;
+    uint32_t seed[2];     /* the lower half first */
+    int32_t sample, draw, position;
+} rgk_pick;
+
+typedef struct rgk_drawn {
+    int32_t id;
+    float logit;
+} rgk_drawn;
+
+/* The ids of each row of logits that can be drawn, and maybe a few more.  grid: rows */
+typedef struct rgk_draw_params {
+    rgk_rows logits;
+    const rgk_pick *picks; /* [rows] */
+    rgk_drawn *to;         /* [rows][1 + room]: first their number, in `id` */
+    int32_t n, room;       /* ids of a row */
+} rgk_draw_params;
+
 #endif
