@@ -100,14 +100,17 @@ typedef struct rg_lane {
 
 /* ---- for who computes in the host's memory (ops/back) ---- */
 
-/* y[r, 16 i + j] = the sum over k of x[r, k] panel i [k][j], for m rows of x: the exact product of f32; or, of rows
- * that were rounded to bf16 (host_round), with panels rounded likewise and sums in f32, cols being a multiple of 32. */
+/* y[r, 16 i + j] = the sum over k of x[r, k] panel i [k][j], for m rows of x: the exact product of f32, which may be
+ * added to y, and whose operands may be matrices as they lie; or, of rows that were rounded to bf16 (host_round), with
+ * panels rounded likewise and sums in f32, cols being a multiple of 32. */
 typedef struct rg_host_product {
-    const float *x, *panels; /* panels: [n_panels] of [cols][16], panel_floats apart; both aligned to 64 bytes */
+    const float *x, *panels; /* panels: [n_panels] of [cols][16], panel_floats apart, */
+    size_t column_floats;    /*   each [16] so many floats behind the last: 16 of those that are rounded */
     const uint16_t *rounded; /* NULL: x */
     float *y;
     size_t ldx, ldy, panel_floats;
     int m, n_panels, cols;
+    bool turned, add; /* not of rounded rows: x lies as [cols][m], ldx apart; y += the product */
 } rg_host_product;
 
 /* ---- the record -------------------------------------------------------------------------------------------------- */

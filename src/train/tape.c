@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "ops/back/inside.h"
+
 enum { MAX_BASES = 4096, MAX_OPS = 8192, MAX_COPIES = 10, MAX_THREADS = 256, MAX_KV = 1024 };
 
 /* An activation, from when it was made to when it was released. */
@@ -41,6 +43,7 @@ typedef struct record {
 typedef struct kept_kv {
     const rg_kv *kv;
     rg_back_kv at;
+    bool is_zero; /* the gradients are, whatever stands in them */
 } kept_kv;
 
 /* Rows of activation number `act` are copied to `to`. */
@@ -205,7 +208,7 @@ static int kv_of(rg_tape *t, const rg_kv *kv, int n)
         return -1;
     }
     k = &c->kv[c->n_kv];
-    *k = (kept_kv){ .kv = kv };
+    *k = (kept_kv){ .kv = kv, .is_zero = true };
     k->at.k = rg_slab_mat(&c->kv_room, rows, kv->n_heads * kv->k_dim);
     k->at.dk = rg_slab_mat(&c->kv_room, rows, kv->n_heads * kv->k_dim);
     if (!kv->latent) {
@@ -216,9 +219,6 @@ static int kv_of(rg_tape *t, const rg_kv *kv, int n)
         t->failed = true;
         return -1;
     }
-    memset(k->at.dk.at, 0, (size_t)rows * k->at.dk.ld * sizeof(float));
-    if (!kv->latent)
-        memset(k->at.dv.at, 0, (size_t)rows * k->at.dv.ld * sizeof(float));
     return c->n_kv++;
 }
 
@@ -429,10 +429,18 @@ void rg_tape_seed(rg_tape *t, const rg_fwd *f, const rg_act *a, const rg_mat *gr
 
 /* ---- walking back ------------------------------------------------------------------------------------------------ */
 
-static void clear(const rg_mat *m)
+static void clear_rows(void *arg, int first, int n, int block, int thread)
 {
-    for (int r = 0; r < m->rows; r++)
+    const rg_mat *m = arg;
+
+    (void)block, (void)thread;
+    for (int r = first; r < first + n; r++)
         memset(rg_mat_row(m, r), 0, (size_t)m->cols * sizeof(float));
+}
+
+static void clear(const rg_tape *t, const rg_mat *m)
+{
+    rg_back_each_rows(t->lane, m->rows, clear_rows, (void *)(uintptr_t)m);
 }
 
 /* True if an operand is all of an activation, whose gradient is 0: it may be written instead of added to. */
@@ -458,7 +466,7 @@ static rg_mat gradient(rg_tape *t, const operand *o, bool to_write)
         }
     }
     if (b->is_zero && !to_write)
-        clear(&b->grad);
+        clear(t, &b->grad);
     b->is_zero = false;
     return columns(&b->grad, o->first, o->cols);
 }
@@ -471,7 +479,7 @@ static void forget(rg_tape *t, const operand *o, const rg_mat *grad)
     if (o->first == 0 && o->cols == b->cols && !b->is_given)
         b->is_zero = true;
     else if (!b->is_zero)
-        clear(grad);
+        clear(t, grad);
 }
 
 /* True if something behind the operation depends on what it wrote. */
@@ -507,7 +515,7 @@ static bool move_gradients(rg_tape *t, rg_back *b)
             return t->failed = true, false;
         for (int r = 0; r < d->rows; r++)
             memcpy(rg_mat_row(&to, r), rg_mat_row(d, r), (size_t)d->cols * sizeof(float));
-        clear(d);
+        clear(t, d);
         *d = to;
     }
     return true;
@@ -523,6 +531,20 @@ static void find_weights(const rg_tape *t, rg_back *b)
     }
 }
 
+/* K and V of an operation, with gradients to add to. */
+static const rg_back_kv *kv_to_add_to(rg_tape *t, const record *r)
+{
+    kept_kv *k = r->kv >= 0 ? &t->common->kv[r->kv] : NULL;
+
+    if (k && k->is_zero) {
+        clear(t, &k->at.dk);
+        if (k->at.dv.at)
+            clear(t, &k->at.dv);
+        k->is_zero = false;
+    }
+    return k ? &k->at : NULL;
+}
+
 static bool walk_one(rg_tape *t, record *r, rg_error *err)
 {
     const rg_back_kind *kind = rg_back_of(r->op.kind);
@@ -530,7 +552,6 @@ static bool walk_one(rg_tape *t, record *r, rg_error *err)
         .lane = t->lane,
         .op = &r->op,
         .batch = t->batch,
-        .kv = r->kv >= 0 ? &t->common->kv[r->kv].at : NULL,
         .chain = t->chain,
         .d_features = t->d_features,
     };
@@ -541,6 +562,7 @@ static bool walk_one(rg_tape *t, record *r, rg_error *err)
         return true;
     if (!rg_back_can(&r->op, err))
         return false;
+    b.kv = kv_to_add_to(t, r);
     for (int i = 0; i < 3; i++) {
         b.out[i] = r->out[i].values;
         b.d_out[i] = gradient(t, &r->out[i], false);

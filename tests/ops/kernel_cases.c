@@ -358,6 +358,44 @@ static bool cases_panels(cases *c)
 
 #include "column_cases.h"
 
+/* ---- matrices as they lie ------------------------------------------------------------------------------------------- */
+
+/* Operands at the end of their rooms: panels as such, or columns of a matrix; rows of x, or columns. */
+static bool matrices_same(cases *c, int m, int n_panels, int cols, bool packed, bool turned, bool add, int mode)
+{
+    const size_t width = 16 * (size_t)n_panels, ldw = packed ? 16 : width + GAP, ldx = (size_t)(turned ? m : cols) + GAP;
+    const size_t n_w = packed ? width * (size_t)cols : ldw * (size_t)(cols - 1) + width;
+    const size_t n_x = ldx * (size_t)((turned ? cols : m) - 1) + (size_t)(turned ? m : cols);
+    const size_t ldy = width + GAP, n_y = ldy * (size_t)(m - 1) + width;
+    float *w = walled(0, n_w * sizeof *w), *x = walled(1, n_x * sizeof *x), *y[2];
+    char what[96];
+
+    floats(c, mode, w, n_w);
+    floats(c, mode, x, n_x);
+    y[0] = walled(2, n_y * sizeof **y);
+    floats(c, 0, y[0], n_y);
+    y[1] = walled_copy(3, y[0], n_y * sizeof **y);
+    for (int i = 0; i < 2; i++)
+        (i ? c->k : c->ref)->matrices(&(rg_host_product){ .x = x, .panels = w, .column_floats = ldw, .y = y[i], .ldx = ldx,
+            .ldy = ldy, .panel_floats = packed ? 16 * (size_t)cols : 16, .m = m, .n_panels = n_panels, .cols = cols,
+            .turned = turned, .add = add });
+    snprintf(what, sizeof what, "%s matrices %d x %d by %d panels%s%s%s, mode %d", c->k->isa, m, cols, n_panels,
+             packed ? " packed" : "", turned ? " turned" : "", add ? " added" : "", mode);
+    return same_floats(y[1], y[0], n_y, what);
+}
+
+static bool cases_matrices(cases *c)
+{
+    static const int rows[] = { 1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 24, 96, 97, 131 }, depths[] = { 1, 3, 4, 24, 33, 129, 514, 1024 };
+    bool ok = true;
+
+    for (size_t i = 0; ok && i < RG_LEN(rows); i++)
+        for (size_t k = 0; ok && k < RG_LEN(depths) && (!c->few || depths[k] < 514); k++)
+            for (int kind = 0; ok && kind < 8; kind++)
+                ok = matrices_same(c, rows[i], 1 + (int)(i + k) % 3, depths[k], kind & 1, kind & 2, kind & 4, (int)(i + k) % 5);
+    return ok;
+}
+
 /* ---- folded layouts ------------------------------------------------------------------------------------------------- */
 
 /* Any bytes are a panel; d, which may be no number, is compared as floats where it was made one. */
@@ -865,7 +903,7 @@ static bool cases_probe(cases *c)
 
 const kernel_case kernel_cases[] = {
     { "panels", cases_panels },         { "columns", cases_columns }, { "sparse", cases_sparse },
-    { "unfold", cases_unfold },         { "sketch", cases_sketch },
+    { "matrices", cases_matrices },     { "unfold", cases_unfold },   { "sketch", cases_sketch },
     { "rows", cases_rows },             { "quantize", cases_quantize }, { "store", cases_store },
     { "latents", cases_latents },
     { "close", cases_close },           { "attend", cases_attend },   { "merge", cases_merge },

@@ -31,6 +31,7 @@ static void run(const char *name)
 
 TEST(panels)
 TEST(columns)
+TEST(matrices)
 TEST(sparse)
 TEST(rows)
 TEST(activations)
@@ -77,7 +78,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(kernels_sketch),
         cmocka_unit_test(kernels_merge),    cmocka_unit_test(kernels_recurrence), cmocka_unit_test(kernels_probe),
         cmocka_unit_test(kernels_activations), cmocka_unit_test(kernels_index), cmocka_unit_test(kernels_columns),
-        cmocka_unit_test(kernels_sparse),
+        cmocka_unit_test(kernels_sparse),   cmocka_unit_test(kernels_matrices),
     };
 
     test_init(argc, argv);

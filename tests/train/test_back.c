@@ -8,7 +8,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ops/backend.h"
+#include "base/rng.h"
+#include "ops/back/inside.h"
 #include "train/tape.h"
 
 enum { MAX_IN = 7, MAX_W = 6, ROWS = 13, MOST_ROWS = 300 };
@@ -782,12 +783,84 @@ static void has_the_same_bits_everywhere(void **state)
         }
 }
 
+/* ---- products ------------------------------------------------------------------------------------------------------- */
+
+/* One value of a product as it is defined: pieces of RG_GEMM_DEPTH, each of four chains, added in order. */
+static float product_at(const rg_gemm *g, int i, int j)
+{
+    float y = g->add ? g->y[(size_t)i * g->ldy + (size_t)j] : 0.0f;
+
+    for (int first = 0; first < g->k; first += RG_GEMM_DEPTH) {
+        float c[4] = { 0 };
+
+        for (int k = first; k < g->k && k < first + RG_GEMM_DEPTH; k++)
+            c[k % 4] = fmaf(g->b[g->b_turned ? (size_t)j * g->ldb + (size_t)k : (size_t)k * g->ldb + (size_t)j],
+                            g->a[g->a_turned ? (size_t)k * g->lda + (size_t)i : (size_t)i * g->lda + (size_t)k], c[k % 4]);
+        const float sum = (c[0] + c[1]) + (c[2] + c[3]);
+        y = first || g->add ? y + sum : sum;
+    }
+    return y;
+}
+
+static float *drawn(rg_rng *rng, size_t n)
+{
+    float *x = rg_array(n, sizeof *x);
+
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = rg_rng_normal(rng);
+    return x;
+}
+
+/* Operands as they lie, turned ones far apart among them, and panels that are not whole: by one thread, and by several. */
+static void multiplies_matrices_as_they_lie(void **state)
+{
+    static const int shapes[][4] = {
+        { 5, 32, 7, 0 }, { 100, 48, 33, 0 }, { 97, 24, 40, 1100 }, { 200, 160, 1030, 1040 }, { 12, 1, 3, 0 }
+    };
+    rg_rng rng = { .seed = test_seed };
+    rg_error err = { 0 };
+    rg_pool *pool = rg_pool_new(3, &err);
+    rg_back_lane lane;
+
+    (void)state;
+    assert_ok(pool, err);
+    rg_back_lane_open(&lane, rg_backend_find(test_isa ? test_isa : "auto", NULL), pool, 3);
+    for (int i = 0; i < (int)RG_LEN(shapes) * 16; i++) {
+        const int *d = shapes[i / 16], m = d[0], n = d[1], k = d[2];
+        const size_t far = (size_t)d[3] + 200, more = 3;
+        rg_gemm g = { .m = m, .n = n, .k = k, .a_turned = i & 1, .b_turned = i & 2, .add = i & 4,
+                      .ldy = (size_t)n + more };
+
+        g.lda = g.a_turned ? far : (size_t)k + more;
+        g.ldb = (size_t)(g.b_turned ? k : n) + more;
+        float *a = drawn(&rng, g.lda * (size_t)(g.a_turned ? k : m)), *b = drawn(&rng, g.ldb * (size_t)(g.b_turned ? n : k));
+        float *y = drawn(&rng, g.ldy * (size_t)m), *want = drawn(&rng, g.ldy * (size_t)m);
+        float *room = drawn(&rng, rg_gemm_room(m, n, k));
+
+        g.a = a, g.b = b, g.y = y;
+        memcpy(want, y, g.ldy * (size_t)m * sizeof *y);
+        for (int r = 0; r < m; r++)
+            for (int c = 0; c < n; c++)
+                want[(size_t)r * g.ldy + (size_t)c] = product_at(&g, r, c);
+        if (i & 8)
+            rg_gemm_here(&lane, &g, room);
+        else
+            rg_gemm_run(&lane, &g);
+        assert_memory_equal(y, want, g.ldy * (size_t)m * sizeof *y);
+        rg_free(a), rg_free(b), rg_free(y), rg_free(want), rg_free(room);
+    }
+    rg_back_lane_close(&lane);
+    rg_pool_free(pool);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_finite_differences),
         cmocka_unit_test(differentiates_every_activation),
         cmocka_unit_test(has_the_same_bits_everywhere),
+        cmocka_unit_test(multiplies_matrices_as_they_lie),
     };
 
     test_init(argc, argv);

@@ -13,7 +13,7 @@
 
 #include "ops/back/inside.h"
 
-enum { QUERIES = 128 }; /* of a block */
+enum { QUERIES = 64 }; /* of a block */
 
 typedef struct attending {
     const rg_back *b;
@@ -253,11 +253,12 @@ static void mask_run(const block *k, int row, int from, int to, float *s)
     const rg_back *b = k->a->b;
     const rg_attend_params *p = b->op->attend;
     const int i = b->batch->index[row], kv_end = b->batch->kv_end[row];
+    const float scale = p->scale, cap = p->cap; /* no values of s, as the compiler sees */
 
     for (int j = 0; j < to - from; j++)
-        s[j] *= p->scale;
-    for (int j = 0; j < to - from && p->cap > 0; j++)
-        s[j] = p->cap * tanhf(s[j] / p->cap);
+        s[j] *= scale;
+    for (int j = 0; j < to - from && cap > 0; j++)
+        s[j] = cap * tanhf(s[j] / cap);
     for (int j = from; j < to;) {
         const int at = j / RG_BLOCK, end = rg_back_min((at + 1) * RG_BLOCK, to);
         const uint64_t seen = rg_sight_bits(p->sight, k->head, i, kv_end, at);
@@ -289,39 +290,46 @@ static void mask(const block *k, int r)
 static float weigh(const block *k, int r)
 {
     const rg_back *b = k->a->b;
-    const float *s = k->s + (size_t)r * (size_t)k->ld;
-    float *p = k->p + (size_t)r * (size_t)k->ld;
-    const float most = rg_back_max(s, k->ld, b->w[0] ? b->w[0][k->head] : -INFINITY);
+    const int n = k->ld;
+    const float *restrict s = k->s + (size_t)r * (size_t)n;
+    float *restrict p = k->p + (size_t)r * (size_t)n;
+    const float most = rg_back_max(s, n, b->w[0] ? b->w[0][k->head] : -INFINITY);
 
-    for (int j = 0; j < k->ld; j++)
+    for (int j = 0; j < n; j++)
         p[j] = s[j] - most;
-    b->lane->backend->host_activate(b->lane->backend, RG_EXP, p, p, (size_t)k->ld);
-    const double sum = rg_back_sum(p, k->ld);
+    b->lane->backend->host_activate(b->lane->backend, RG_EXP, p, p, (size_t)n);
+    const double sum = rg_back_sum(p, n);
     const double sink = b->w[0] ? exp((double)b->w[0][k->head] - (double)most) : 0;
     const float by = (float)(1 / (sum + sink));
-    for (int j = 0; j < k->ld; j++)
+    for (int j = 0; j < n; j++)
         p[j] *= by;
     return (float)(sink / (sum + sink));
 }
 
 /* Row r of s, which holds scores, becomes scale * dS, with dp = dO . v. */
-static double gradients(const block *k, int r, const float *dp)
+static double gradients(const block *k, int r, const float *restrict dp)
 {
     const rg_back *b = k->a->b;
     const rg_attend_params *a = b->op->attend;
     const int row = k->span->first_row + k->first + r, v_dim = k->a->v_dim;
     const float *o = rg_mat_row(&b->out[0], row) + k->head * v_dim;
-    const float *d = rg_mat_row(&b->d_out[0], row) + k->head * v_dim, *p = k->p + (size_t)r * (size_t)k->ld;
-    float *s = k->s + (size_t)r * (size_t)k->ld;
+    const float *d = rg_mat_row(&b->d_out[0], row) + k->head * v_dim;
+    const float scale = a->scale, cap = a->cap;
+    const int n = k->ld;
+    const float *restrict p = k->p + (size_t)r * (size_t)n;
+    float *restrict s = k->s + (size_t)r * (size_t)n;
     const double delta = rg_back_dot(o, d, v_dim);
     const float from = (float)delta;
 
-    for (int j = 0; j < k->ld && a->cap > 0; j++) /* the slope of the cap */
-        s[j] = p[j] > 0 ? 1 - s[j] / a->cap * (s[j] / a->cap) : 0;
-    for (int j = 0; j < k->ld && a->cap > 0; j++)
-        s[j] = p[j] * (dp[j] - from) * (a->scale * s[j]);
-    for (int j = 0; j < k->ld && a->cap <= 0; j++)
-        s[j] = p[j] * (dp[j] - from) * a->scale;
+    if (cap > 0) {
+        for (int j = 0; j < n; j++) /* the slope of the cap */
+            s[j] = p[j] > 0 ? 1 - s[j] / cap * (s[j] / cap) : 0;
+        for (int j = 0; j < n; j++)
+            s[j] = p[j] * (dp[j] - from) * (scale * s[j]);
+    } else {
+        for (int j = 0; j < n; j++)
+            s[j] = p[j] * (dp[j] - from) * scale;
+    }
     return delta;
 }
 

@@ -1,9 +1,10 @@
 /* gemm.c -- products of matrices in the host's memory, by the back end's product of rows with panels.
  *
- * The right operand is put into panels of 16 columns, [k][16] each, the left one into rows; where a lane computes in
- * bf16, rows are rounded on their way, and the kernel rounds panels.  The inner dimension is taken RG_GEMM_DEPTH at a
- * time, so that what a kernel reads stays in a near cache, and the sums of these pieces are added in order: bits depend
- * on the shapes alone. */
+ * In f32 operands are read where they lie, but for a right one that is turned or has no whole number of panels of 16
+ * columns, which is put into panels, [k][16] each.  Where a lane computes in bf16, every right operand is put into
+ * panels, and rows of the left one are rounded; the kernel rounds panels.  The inner dimension is taken
+ * RG_GEMM_DEPTH at a time, so that what a kernel reads stays in a near cache, and the sums of these pieces are added in
+ * order: bits depend on the shapes alone. */
 #include "ops/back/inside.h"
 
 #include <string.h>
@@ -93,39 +94,79 @@ static size_t padded(int n)
 /* A product whose operands lie as kernels want them. */
 typedef struct laid {
     const rg_gemm *g;
-    const float *a, *panels; /* [m][lda], [panels][depth][16] */
+    const float *a, *panels; /* [m][lda], or turned [depth][lda]; [panels][depth][16], */
+    size_t column_floats, panel_floats; /*   so many floats from one to the next */
     const uint16_t *rounded; /* a in bf16, [m][lda]; NULL: f32 */
     size_t lda;
-    int depth; /* g->k, in bf16 rounded up to whole runs, all behind it being 0 */
+    int depth;  /* g->k, in bf16 rounded up to whole runs, all behind it being 0 */
+    bool turned;
 } laid;
 
-/* Rows [row, row + m) by panels [panel, panel + n); tile: room for [m][16 n]. */
-static void multiply(const rg_backend *backend, const laid *p, int row, int m, int panel, int n, float *tile)
+/* f32 is multiplied where it lies: a right operand of whole panels, and any left one. */
+static bool lies_in_panels(const rg_back_lane *l, const rg_gemm *g)
+{
+    return !l->bf16 && !g->b_turned && g->n % PANEL == 0;
+}
+
+static laid lay_out(const rg_back_lane *l, const rg_gemm *g, int depth, const float *panels)
+{
+    const bool there = lies_in_panels(l, g);
+
+    return (laid){ .g = g,
+                   .a = g->a,
+                   .panels = there ? g->b : panels,
+                   .column_floats = there ? g->ldb : PANEL,
+                   .panel_floats = there ? PANEL : (size_t)depth * PANEL,
+                   .lda = g->lda,
+                   .depth = depth,
+                   .turned = g->a_turned && !l->bf16 };
+}
+
+/* FAR: floats between steps of a turned operand from which on they meet in a few sets of the cache. */
+enum { FAR = 1024, TILE = RG_GEMM_ROWS * RG_GEMM_PANELS * PANEL, NEAR = RG_GEMM_ROWS * RG_GEMM_DEPTH };
+
+/* n steps of m rows of a turned operand, side by side. */
+static void bring_near(float *to, const float *from, size_t lda, int m, int n)
+{
+    for (int k = 0; k < n; k++)
+        memcpy(to + (size_t)k * RG_GEMM_ROWS, from + (size_t)k * lda, (size_t)m * sizeof *to);
+}
+
+/* Rows [row, row + m) by panels [panel, panel + n); tile: room for [m][16 n]; near: for [depth][m]. */
+static void multiply(const rg_backend *backend, const laid *p, int row, int m, int panel, int n, float *tile,
+                     float *near)
 {
     const rg_gemm *g = p->g;
     const int cols = rg_back_min(n * PANEL, g->n - panel * PANEL);
+    float *const first = g->y + (size_t)row * g->ldy + (size_t)panel * PANEL;
 
     for (int k = 0; k < g->k; k += RG_GEMM_DEPTH) {
-        const bool straight = !g->add && !k && cols == n * PANEL;
-        float *const first = g->y + (size_t)row * g->ldy + (size_t)panel * PANEL;
-        const size_t at = (size_t)row * p->lda + (size_t)k;
+        const bool add = g->add || k, straight = cols == n * PANEL && (!add || !p->rounded);
+        const size_t at = p->turned ? (size_t)k * p->lda + (size_t)row : (size_t)row * p->lda + (size_t)k;
+        const bool far = p->turned && p->lda >= FAR;
+        const int depth = rg_back_min(RG_GEMM_DEPTH, p->depth - k);
 
-        backend->host_multiply(
-            backend, &(rg_host_product){ .x = p->rounded ? NULL : p->a + at,
-                                         .rounded = p->rounded ? p->rounded + at : NULL,
-                                         .ldx = p->lda,
-                                         .panels = p->panels + ((size_t)panel * (size_t)p->depth + (size_t)k) * PANEL,
-                                         .panel_floats = (size_t)p->depth * PANEL,
-                                         .n_panels = n,
-                                         .cols = rg_back_min(RG_GEMM_DEPTH, p->depth - k),
-                                         .m = m,
-                                         .y = straight ? first : tile,
-                                         .ldy = straight ? g->ldy : (size_t)n * PANEL });
+        if (far)
+            bring_near(near, p->a + at, p->lda, m, depth);
+        backend->host_multiply(backend, &(rg_host_product){ .x = p->rounded ? NULL : far ? near : p->a + at,
+                                                            .rounded = p->rounded ? p->rounded + at : NULL,
+                                                            .ldx = far ? RG_GEMM_ROWS : p->lda,
+                                                            .turned = p->turned,
+                                                            .panels = p->panels + (size_t)panel * p->panel_floats +
+                                                                      (size_t)k * p->column_floats,
+                                                            .column_floats = p->column_floats,
+                                                            .panel_floats = p->panel_floats,
+                                                            .n_panels = n,
+                                                            .cols = depth,
+                                                            .m = m,
+                                                            .y = straight ? first : tile,
+                                                            .ldy = straight ? g->ldy : (size_t)n * PANEL,
+                                                            .add = straight && add });
         for (int r = 0; r < m && !straight; r++) {
             float *y = first + (size_t)r * g->ldy;
             const float *t = tile + (size_t)r * (size_t)n * PANEL;
 
-            if (g->add || k)
+            if (add)
                 for (int c = 0; c < cols; c++)
                     y[c] += t[c];
             else
@@ -134,20 +175,14 @@ static void multiply(const rg_backend *backend, const laid *p, int row, int m, i
     }
 }
 
-enum { TILE = RG_GEMM_ROWS * RG_GEMM_PANELS * PANEL };
-
 enum { LAY_ROWS = 32, LAY_COLS = 256 };
 
-/* Rows [row, row + m) of the left operand, as they are multiplied; room: [LAY_ROWS][LAY_COLS]. */
+/* Rows [row, row + m) of the left operand, rounded; room: [LAY_ROWS][LAY_COLS]. */
 static void lay_rows(const rg_back_lane *l, const laid *p, int row, int m, float *rows, float *room)
 {
     const rg_gemm *g = p->g;
     uint16_t *const rounded = (uint16_t *)(void *)rows;
 
-    if (!p->rounded) {
-        turn(rows + (size_t)row * p->lda, p->lda, g->a + row, g->lda, m, g->k);
-        return;
-    }
     for (int k = 0; k < p->depth; k += LAY_COLS) {
         const int n = rg_back_min(LAY_COLS, g->k - k), all = rg_back_min(LAY_COLS, p->depth - k);
 
@@ -174,27 +209,27 @@ size_t rg_gemm_room(int m, int n, int k)
 {
     const size_t depth = (size_t)rg_ceil_div(k, RUN) * RUN;
 
-    return padded(m) * depth + padded(n) * depth + TILE;
+    return padded(m) * depth + padded(n) * depth + TILE + NEAR;
 }
 
 void rg_gemm_here(const rg_back_lane *l, const rg_gemm *g, float *scratch)
 {
     const int depth = (int)depth_of(l, g->k), n_panels = panels_of(g->n);
-    laid p = { .g = g, .a = g->a, .panels = scratch + TILE, .lda = g->lda, .depth = depth };
-    float *panels = scratch + TILE, *rows = panels + (size_t)n_panels * (size_t)depth * PANEL;
+    float *panels = scratch + TILE + NEAR, *rows = panels + (size_t)n_panels * (size_t)depth * PANEL;
+    laid p = lay_out(l, g, depth, panels);
 
-    fill_panels(g, depth, 0, n_panels, panels);
-    if (g->a_turned || l->bf16) {
-        p.lda = l->bf16 ? (size_t)depth : padded(g->k);
-        p.a = rows;
-        p.rounded = l->bf16 ? (const uint16_t *)(const void *)rows : NULL;
+    if (p.panels == panels)
+        fill_panels(g, depth, 0, n_panels, panels);
+    if (l->bf16) {
+        p.lda = (size_t)depth;
+        p.rounded = (const uint16_t *)(const void *)rows;
         for (int row = 0; row < g->m; row += LAY_ROWS)
             lay_rows(l, &p, row, rg_back_min(LAY_ROWS, g->m - row), rows, scratch);
     }
     for (int row = 0; row < g->m; row += RG_GEMM_ROWS)
         for (int i = 0; i < n_panels; i += RG_GEMM_PANELS)
             multiply(l->backend, &p, row, rg_back_min(RG_GEMM_ROWS, g->m - row), i,
-                     rg_back_min(RG_GEMM_PANELS, n_panels - i), scratch);
+                     rg_back_min(RG_GEMM_PANELS, n_panels - i), scratch, scratch + TILE);
 }
 
 /* ---- by all threads ---------------------------------------------------------------------------------------------- */
@@ -204,8 +239,8 @@ typedef struct shared {
     const rg_back_lane *l;
     laid p[RG_GEMM_MOST];
     float *panels[RG_GEMM_MOST], *rows[RG_GEMM_MOST]; /* to be filled; NULL: they are there */
-    float *tiles;
-    int n;
+    float *tiles;                                     /* of each thread a tile, and what is brought near */
+    int n, cut;                                       /* cut: parts into which rows of a usual part are cut further */
     bool one_sum; /* all are added to one y */
     int lay_end[2 * RG_GEMM_MOST], end[RG_GEMM_MOST];
 } shared;
@@ -223,7 +258,7 @@ static void lay_part(void *arg, int i, int thread)
 
     if (k % 2)
         lay_rows(s->l, p, i * LAY_ROWS, rg_back_min(LAY_ROWS, p->g->m - i * LAY_ROWS), s->rows[k / 2],
-                 s->tiles + (size_t)thread * TILE);
+                 s->tiles + (size_t)thread * (TILE + NEAR));
     else
         fill_panels(p->g, p->depth, i * AT_ONCE, rg_back_min(AT_ONCE, n_panels - i * AT_ONCE),
                     s->panels[k / 2] + (size_t)i * AT_ONCE * (size_t)p->depth * PANEL);
@@ -235,14 +270,33 @@ static int groups_of(const rg_gemm *g)
 }
 
 /* Rows of a part: all parts of about a size. */
-static int rows_of_part(const rg_gemm *g)
+static int rows_of_part(const rg_gemm *g, int cut)
 {
-    return rg_ceil_div(g->m, rg_ceil_div(g->m, RG_GEMM_ROWS));
+    const int most = RG_GEMM_ROWS / cut;
+
+    return rg_ceil_div(g->m, rg_ceil_div(g->m, most));
+}
+
+/* How many parts all products have, and where those of each end. */
+static int cut_parts(shared *s, int cut)
+{
+    int n_parts = 0;
+
+    s->cut = cut;
+    for (int k = 0; k < s->n; k++) {
+        const rg_gemm *g = s->p[k].g;
+
+        if (!s->one_sum || !k)
+            n_parts += rg_ceil_div(g->m, rows_of_part(g, cut)) * groups_of(g);
+        s->end[k] = n_parts;
+    }
+    return n_parts;
 }
 
 static void multiply_part(void *arg, int i, int thread)
 {
     const shared *s = arg;
+    float *tile = s->tiles + (size_t)thread * (TILE + NEAR);
     int k = 0;
 
     while (i >= s->end[k])
@@ -250,11 +304,11 @@ static void multiply_part(void *arg, int i, int thread)
     i -= k ? s->end[k - 1] : 0;
     for (const int last = s->one_sum ? s->n - 1 : k; k <= last; k++) {
         const laid *p = &s->p[k];
-        const int each = rows_of_part(p->g), n_groups = groups_of(p->g);
+        const int each = rows_of_part(p->g, s->cut), n_groups = groups_of(p->g);
         const int row = i / n_groups * each, panel = i % n_groups * RG_GEMM_PANELS;
 
         multiply(s->l->backend, p, row, rg_back_min(each, p->g->m - row), panel,
-                 rg_back_min(RG_GEMM_PANELS, panels_of(p->g->n) - panel), s->tiles + (size_t)thread * TILE);
+                 rg_back_min(RG_GEMM_PANELS, panels_of(p->g->n) - panel), tile, tile + TILE);
     }
 }
 
@@ -264,22 +318,24 @@ static void make_room(rg_back_lane *l, shared *s, int k, int parts[2])
     laid *p = &s->p[k];
     const rg_gemm *g = p->g;
 
-    p->depth = (int)depth_of(l, g->k);
-    if (k && s->p[k - 1].g->b == g->b && s->p[k - 1].g->n == g->n && s->p[k - 1].depth == p->depth) {
+    if (lies_in_panels(l, g)) {
+        ;
+    } else if (k && s->p[k - 1].g->b == g->b && s->p[k - 1].g->n == g->n && s->p[k - 1].depth == p->depth) {
         p->panels = s->p[k - 1].panels;
     } else {
         p->panels = s->panels[k] = rg_back_room(l, (size_t)panels_of(g->n) * (size_t)p->depth * PANEL);
         parts[0] = rg_ceil_div(panels_of(g->n), AT_ONCE);
     }
-    if (!l->bf16 && !g->a_turned)
+    if (!l->bf16)
         return;
-    p->lda =
-        padded(p->depth) + (l->bf16 ? 32 : 16); /* not a power of two, or rows would meet in a few sets of the cache */
-    s->rows[k] = rg_back_room(l, (size_t)g->m * p->lda / (l->bf16 ? 2 : 1));
-    p->a = s->rows[k];
-    p->rounded = l->bf16 ? (const uint16_t *)(const void *)s->rows[k] : NULL;
+    p->lda = padded(p->depth) + 32; /* not a power of two, or rows would meet in a few sets of the cache */
+    s->rows[k] = rg_back_room(l, (size_t)g->m * p->lda / 2);
+    p->rounded = (const uint16_t *)(const void *)s->rows[k];
     parts[1] = rg_ceil_div(g->m, LAY_ROWS);
 }
+
+/* Parts of a thread that are enough to end together, and how far rows are cut for that. */
+enum { ENOUGH = 6, MOST_CUT = 4 };
 
 void rg_gemm_run_all(rg_back_lane *l, const rg_gemm *g, int n)
 {
@@ -291,16 +347,15 @@ void rg_gemm_run_all(rg_back_lane *l, const rg_gemm *g, int n)
     for (int k = 0; k < n; k++) {
         int parts[2] = { 0 };
 
-        s.p[k] = (laid){ .g = &g[k], .a = g[k].a, .lda = g[k].lda };
+        s.p[k] = lay_out(l, &g[k], (int)depth_of(l, g[k].k), NULL);
         make_room(l, &s, k, parts);
         s.lay_end[2 * k] = n_lay += parts[0];
         s.lay_end[2 * k + 1] = n_lay += parts[1];
-        if (!s.one_sum || !k)
-            n_parts += rg_ceil_div(g[k].m, rows_of_part(&g[k])) * groups_of(&g[k]);
-        s.end[k] = n_parts;
     }
-    s.tiles = rg_back_room(l, (size_t)l->n_threads * TILE);
+    s.tiles = rg_back_room(l, (size_t)l->n_threads * (TILE + NEAR));
     rg_back_each(l, n_lay, lay_part, &s);
+    for (int cut = 1; cut <= MOST_CUT && (cut == 1 || n_parts < ENOUGH * l->n_threads); cut *= 2)
+        n_parts = cut_parts(&s, cut);
     rg_back_each(l, n_parts, multiply_part, &s);
     rg_back_give(l, mark);
 }

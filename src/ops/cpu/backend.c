@@ -58,10 +58,14 @@ static uint64_t stream(const rg_backend *b, const void *p, size_t n)
 
 static void host_multiply(const rg_backend *b, const rg_host_product *p)
 {
-    cpu_of(b)->product[p->rounded ? RG_BF16_ROUNDED : RG_EXACT][RG_LAYOUT_F32](&(rg_product){
+    if (!p->rounded) {
+        cpu_of(b)->matrices(p);
+        return;
+    }
+    cpu_of(b)->product[RG_BF16_ROUNDED][RG_LAYOUT_F32](&(rg_product){
         .panel = (const uint8_t *)p->panels, .panel_bytes = p->panel_floats * sizeof *p->panels,
-        .n_panels = p->n_panels, .cols = p->cols, .m = p->m, .x = p->rounded ? NULL : p->x, .h = p->rounded,
-        .ldx = p->ldx, .y = p->y, .ldy = p->ldy });
+        .n_panels = p->n_panels, .cols = p->cols, .m = p->m, .h = p->rounded, .ldx = p->ldx, .y = p->y,
+        .ldy = p->ldy });
 }
 
 static void host_round(const rg_backend *b, uint16_t *to, const float *x, size_t n)

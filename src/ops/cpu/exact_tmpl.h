@@ -157,6 +157,83 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
     }
 }
 
+/* ---- matrices as they lie ---------------------------------------------------------------------------------------- */
+
+#define DEFINE_LYING(name, how, rows)                                                                                  \
+    static __attribute__((noinline)) void name##_##rows(const walk *t, chains (*c)[VECTORS])                           \
+    {                                                                                                                  \
+        add_tile(t, how, rows, VECTORS, c);                                                                            \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void last_##name##_##rows(const walk *t, chains (*c)[VECTORS])                    \
+    {                                                                                                                  \
+        add_tile(t, how, rows, PARTS, c);                                                                              \
+    }
+#define DEFINE_BY_ROWS(rows) DEFINE_LYING(by_rows, BY_ROWS, rows)
+#define DEFINE_TURNED(rows)  DEFINE_LYING(turned, TURNED, rows)
+#define CASE_BY_ROWS(rows)                                                                                             \
+    case rows: t.n_panels == PANELS ? by_rows_##rows(&t, c) : last_by_rows_##rows(&t, c); break;
+#define CASE_TURNED(rows)                                                                                              \
+    case rows: t.n_panels == PANELS ? turned_##rows(&t, c) : last_turned_##rows(&t, c); break;
+
+TILES(DEFINE_BY_ROWS)
+TILES(DEFINE_TURNED)
+
+/* As add_piece; sums of the only piece leave the chains of other rows alone, which then share a place. */
+static void add_lying(walk t, lying how, int m, chains (*c)[VECTORS])
+{
+    int tiles = (m + TILE - 1) / TILE;
+
+    for (int here; m > 0; m -= here, tiles--) {
+        here = (m + tiles - 1) / tiles;
+        if (how == BY_ROWS) {
+            switch (here) {
+                TILES(CASE_BY_ROWS)
+            }
+        } else {
+            switch (here) {
+                TILES(CASE_TURNED)
+            }
+        }
+        t.x += (size_t)here * (how == TURNED ? sizeof(float) : t.ldx);
+        if (t.y)
+            t.y += (size_t)here * t.ldy;
+        c += t.first && t.y ? 0 : here;
+    }
+}
+
+/* Up to PANELS panels from the i-th on, by up to BATCH rows from `row` on. */
+static void lying_panels(const rg_host_product *p, int i, int row)
+{
+    const int piece = piece_of(p->cols, WHOLE_PIECE), here = p->m - row < BATCH ? p->m - row : BATCH;
+    const float *x = p->x + (size_t)row * (p->turned ? 1 : p->ldx), *w = p->panels + (size_t)i * p->panel_floats;
+    chains c[BATCH][VECTORS];
+
+    for (int k = 0, n; k < p->cols; k += n) {
+        n = p->cols - k < piece ? p->cols - k : piece;
+        add_lying((walk){ .w = (const uint8_t *)(w + (size_t)k * p->column_floats),
+                          .gap = p->panel_floats * sizeof *w,
+                          .w_step = p->column_floats * sizeof *w,
+                          .n = n,
+                          .n_panels = p->n_panels - i < PANELS ? p->n_panels - i : PANELS,
+                          .first = k == 0,
+                          .x = (const uint8_t *)(x + (size_t)k * (p->turned ? p->ldx : 1)),
+                          .ldx = p->ldx * sizeof *x,
+                          .y = k + n < p->cols ? NULL : p->y + (size_t)row * p->ldy + 16 * (size_t)i,
+                          .ldy = p->ldy,
+                          .add = p->add },
+                  p->turned ? TURNED : BY_ROWS, here, c);
+    }
+}
+
+static void matrices(const rg_host_product *p)
+{
+    for (int row = 0; row < p->m; row += BATCH)
+        for (int i = 0; i < p->n_panels; i += PANELS)
+            lying_panels(p, i, row);
+}
+
+/* ---- layouts ----------------------------------------------------------------------------------------------------- */
+
 #define EXACT_PRODUCT(name, layout)                                                                                    \
     static void exact_##name(const rg_product *p)                                                                      \
     {                                                                                                                  \
@@ -510,6 +587,7 @@ WIDE_LAYOUTS(SPARSE)
 
 static void fill_exact(rg_cpu *k)
 {
+    k->matrices = matrices;
     WIDE_LAYOUTS(FILL_SPARSE)
     INTEGER_LAYOUTS(FILL_COLUMNS)
     FLOAT_LAYOUTS(FILL_EXACT)

@@ -280,6 +280,8 @@ typedef struct rg_cpu {
     /* By recipe and layout; NULL where the recipe is not for the layout, for folded layouts, and of RG_LLM_INT8, which
      * is the product of RG_INT8 and then add_columns. */
     void (*product[RG_RECIPE_COUNT][RG_LAYOUT_COUNT])(const rg_product *p);
+    /* Of f32 in the host's memory, not rounded, by the exact recipe; to add, y = y + that. */
+    void (*matrices)(const rg_host_product *p);
     /* Of the wide layouts, of one row of x (m 1), half of a product that leaves out the columns where x is 0, whose
      * weights are not read: y = c[2 * half] + c[2 * half + 1], the chains as in the exact recipe.  With weights that
      * are numbers, (half 0 + half 1) + 0.0f is the exact product + 0.0f. */

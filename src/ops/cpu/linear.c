@@ -397,7 +397,9 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     x.x += column;
     x.r += column / 32;
     x.first_block = column / 32;
-    if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
+    const bool is_plain = recipe == RG_EXACT && rg_packed_of(w->placed)->layout == RG_LAYOUT_F32;
+
+    if (t.n == t.ld && !t.bias && !t.accumulate && (is_plain || b.n_rows <= FEW_ROWS)) { /* straight to its place */
         product.y = rg_act_row(f, y, b.row) + t.at;
         product.ldy = rg_act_stride(f, y);
         multiply(r, op, recipe, rg_packed_of(w->placed), &x, b, product);

@@ -329,6 +329,31 @@ FLOAT8_LAYOUTS(EXACT)
 INTEGER_LAYOUTS(EXACT)
 #undef EXACT
 
+/* One panel by one row of x, whose values are `apart` floats apart. */
+static void matrix_row(const float *panel, size_t column_floats, const float *x, size_t apart, int cols, float *y,
+                       bool add)
+{
+    float c[4][16] = { 0 };
+
+    for (int k = 0; k < cols; k++)
+        for (int i = 0; i < 16; i++)
+            c[k % 4][i] =
+                __builtin_fmaf(panel[(size_t)k * column_floats + (size_t)i], x[(size_t)k * apart], c[k % 4][i]);
+    for (int i = 0; i < 16; i++) {
+        const float sum = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
+
+        y[i] = add ? y[i] + sum : sum;
+    }
+}
+
+static void matrices(const rg_host_product *p)
+{
+    for (int i = 0; i < p->n_panels; i++)
+        for (size_t r = 0; r < (size_t)p->m; r++)
+            matrix_row(p->panels + (size_t)i * p->panel_floats, p->column_floats, p->x + r * (p->turned ? 1 : p->ldx),
+                       p->turned ? p->ldx : 1, p->cols, p->y + r * p->ldy + 16 * i, p->add);
+}
+
 /* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
 
 static void sparse_row(decode_fn *decode, const rg_product *p)
@@ -755,6 +780,7 @@ void rg_cpu_panels_ref(rg_cpu *k)
     WIDE_LAYOUTS(FILL_SPARSE)
     INTEGER_LAYOUTS(FILL_RECIPE)
     FOLDED_LAYOUTS(FOLDED_RECIPE)
+    k->matrices = matrices;
     k->unfold = rg_unfold;
     k->sketch = sketch;
     k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
