@@ -191,7 +191,7 @@ static void all_ways(void **state)
     for (size_t s = 0; s < RG_LEN(sizes); s++) {
         bench *b = bench_open(sizes[s]);
 
-        for (int round = 0; round < 30; round++) {
+        for (int round = 0; round < (test_all() ? 30 : 10); round++) {
             for (int i = 0; i < ROWS; i++) {
                 const uint32_t way = rg_rng_below(&g, 4);
                 rg_sampling p = sampling(temperatures[rg_rng_below(&g, RG_LEN(temperatures))], 0);
@@ -218,7 +218,7 @@ static void near_ties(void **state)
     int given[ROWS];
 
     (void)state;
-    for (int round = 0; round < 30; round++) {
+    for (int round = 0; round < (test_all() ? 30 : 10); round++) {
         for (int i = 0; i < ROWS; i++) {
             const float t = temperatures[i % 3];
 
@@ -248,7 +248,7 @@ static void no_numbers(void **state)
     for (size_t s = 0; s < RG_LEN(sizes); s++) {
         bench *b = bench_open(sizes[s]);
 
-        for (int round = 0; round < 20; round++) {
+        for (int round = 0; round < (test_all() ? 20 : 8); round++) {
             for (int i = 0; i < ROWS; i++) {
                 make_row(b, i, USUAL, &g);
                 b->x[i][round ? (int)rg_rng_below(&g, (uint32_t)b->n) : b->n - 1] = seldom[i % 5];
