@@ -12,7 +12,7 @@
 
 /* How ranks share a buffer of a recurrence. */
 typedef struct rg_state_cut {
-    int64_t units; /* equal parts, of which each rank has some; 0: each rank has all; -1: it cannot be cut in one way */
+    int64_t units; /* equal parts that ranks share; 0: every rank holds the whole; -1: no one way to cut it */
     size_t common; /* bytes of a draft row in its log that every rank has */
 } rg_state_cut;
 

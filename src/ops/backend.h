@@ -104,8 +104,8 @@ typedef struct rg_lane {
  * added to y, and whose operands may be matrices as they lie; or, of rows that were rounded to bf16 (host_round), with
  * panels rounded likewise and sums in f32, cols being a multiple of 32. */
 typedef struct rg_host_product {
-    const float *x, *panels; /* panels: [n_panels] of [cols][16], panel_floats apart, */
-    size_t column_floats;    /*   each [16] so many floats behind the last: 16 of those that are rounded */
+    const float *x, *panels; /* panels: [n_panels] of [cols][16], panel_floats apart */
+    size_t column_floats;    /* floats from one column of a panel to the next; 16 for rounded rows */
     const uint16_t *rounded; /* NULL: x */
     float *y;
     size_t ldx, ldy, panel_floats;

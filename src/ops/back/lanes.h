@@ -92,7 +92,7 @@ static inline void rg_lanes_sum(double *sum, const float *some, size_t n)
         sum[i] += (double)some[i];
 }
 
-/* to[i] += sum[i] of the channels that are there. */
+/* Add sum[i] to to[c + i], for each of the RG_LANES channels from c on that is below cols. */
 static inline void rg_lanes_put(float *to, int cols, int c, const double *sum)
 {
     for (int i = 0; i < rg_lanes_of(cols, c); i++)

@@ -51,7 +51,7 @@ typedef struct rg_cuda_lane {
     rgk_drawn *drawn;          /* lists of what can be drawn, on the device; NULL: there are none */
     int drawn_room, n_drawn;   /* ids that a list has room for; rows that have one */
     float **row;               /* [most_wanted] rows of logits that came whole; NULL: there is a list */
-    bool *whole;               /* [most_wanted] those that are being copied */
+    bool *whole;               /* [most_wanted] true: all logits of the row are copied */
     int most_wanted;
     float *hidden, *scores;    /* where they lie in `rows` */
     float *filled;             /* [n_threads] a row for each thread */

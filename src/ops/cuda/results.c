@@ -79,7 +79,7 @@ static uint8_t *copy_rows(rg_cuda_lane *l, const rg_act *a, uint8_t *to)
     return to + bytes;
 }
 
-/* Ask for these rows of logits whole; those that lie side by side are one copy. */
+/* Begin to copy all logits of these rows to the host.  Neighbouring rows are one copy, since each copy has a cost. */
 static void copy_whole(rg_cuda_lane *l, const bool *wanted, uint8_t *to)
 {
     const rgk_rows rows = rg_cuda_rows_of(l, &l->f, l->out.logits);
