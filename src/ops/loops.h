@@ -6,6 +6,7 @@
 #ifndef RG_OPS_LOOPS_H
 #define RG_OPS_LOOPS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { RG_LOOP_LANES = 16 };
@@ -35,11 +36,31 @@ typedef struct rg_loop_scan {
     float *dbc;             /* [n_rows][2 n_states] side by side, written: sums over the channels */
 } rg_loop_scan;
 
+/* One row through a recurrence with a matrix state (ops/back/recurrence.c has the formulae).  The lanes are columns of
+ * the state, n of them, filled up with zeros to whole RG_LOOP_LANES. */
+typedef struct rg_loop_recur {
+    int n_rows, n;           /* of the state */
+    bool delta;
+    bool each;               /* decay has a value for each row of the state, else one for all */
+    float scale, beta;
+    const float *q, *k, *decay, *a, *b; /* [n_rows]; a and b NULL: there are none */
+    const float *x, *dy;     /* [n] */
+    const float *before;     /* [n_rows][n]: the state before this row, */
+    float *after;            /*   and behind it */
+    float *u, *r;            /* [n]: what the row puts in, and b . before */
+    float *g;                /* [n_rows][n]: the gradient of `after`; becomes that of `before` */
+    float *du, *dr;          /* [n], written */
+    float *dq, *dk, *da, *db; /* [n_rows], added to; da and db NULL: there are none */
+    float *ddecay;           /* [n_rows], written: gradients of each row's decay; NULL: not wanted */
+} rg_loop_recur;
+
 typedef struct rg_loops {
     void (*conv)(const rg_loop_conv *p);      /* z */
     void (*conv_back)(const rg_loop_conv *p); /* dx, dw, db */
     void (*scan)(const rg_loop_scan *p);      /* decay and h */
     void (*scan_back)(const rg_loop_scan *p); /* the rest */
+    void (*recur)(const rg_loop_recur *p);      /* u, r and after */
+    void (*recur_back)(const rg_loop_recur *p); /* the rest */
 } rg_loops;
 
 #endif

@@ -117,6 +117,43 @@ void rg_back_slopes(const rg_backend *backend, rg_activation act, float *d, cons
     }
 }
 
+/* Of the clamped activation u enters as clamp(u) + 1. */
+static inline float entering(float u, bool clamped)
+{
+    return clamped ? fminf(fmaxf(u, -7), 7) + 1 : u;
+}
+
+static void values(const rg_backend *backend, rg_activation act, float *y, const float *x, int n)
+{
+    if (act == RG_SWIGLU_CLAMPED)
+        for (int i = 0; i < n; i++)
+            y[i] = (float)rg_back_value(act, (double)x[i]);
+    else
+        backend->host_activate(backend, act, y, x, (size_t)n);
+}
+
+void rg_back_hidden(const rg_backend *backend, rg_activation act, float *y, const float *g, const float *u, int n)
+{
+    const bool clamped = act == RG_SWIGLU_CLAMPED;
+
+    values(backend, act, y, g ? g : u, n);
+    for (int i = 0; g && i < n; i++)
+        y[i] *= entering(u[i], clamped);
+}
+
+void rg_back_gated(const rg_backend *backend, rg_activation act, float *dg, float *du, const float *g, const float *u,
+                   const float *dy, int n, float *scratch)
+{
+    const bool clamped = act == RG_SWIGLU_CLAMPED;
+
+    values(backend, act, du, g, n);
+    for (int i = 0; i < n; i++)
+        dg[i] = dy[i] * entering(u[i], clamped);
+    for (int i = 0; i < n; i++)
+        du[i] = clamped && !(u[i] > -7 && u[i] < 7) ? 0 : dy[i] * du[i];
+    rg_back_slopes(backend, act, dg, dg, g, n, scratch);
+}
+
 /* Work on rows with scratch for each thread. */
 typedef struct rowing {
     const rg_back *b;
@@ -166,32 +203,20 @@ static void give(float *to, const float *from, int n, bool write)
         to[c] += from[c];
 }
 
-/* y = act(g) u; of the clamped one u enters as clamp(u) + 1. */
+/* y = act(g) u. */
 static void act_mul_rows(void *arg, int first, int n, int block, int thread)
 {
     const rowing *v = arg;
     const rg_back *b = v->b;
     const int cols = b->in[0].cols;
-    const bool clamped = b->op->act == RG_SWIGLU_CLAMPED;
     float *s = v->scratch + (size_t)thread * v->each, *a = s + cols, *d = a + cols;
 
     (void)block;
     for (int r = first; r < first + n; r++) {
-        const float *g = rg_mat_row(&b->in[0], r), *u = rg_mat_row(&b->in[1], r), *dy = rg_mat_row(&b->d_out[0], r);
-        float *dg = rg_mat_row(&b->d_in[0], r), *du = rg_mat_row(&b->d_in[1], r);
-
-        if (clamped)
-            for (int c = 0; c < cols; c++)
-                a[c] = (float)rg_back_value(RG_SWIGLU_CLAMPED, (double)g[c]);
-        else
-            b->lane->backend->host_activate(b->lane->backend, b->op->act, a, g, (size_t)cols);
-        for (int c = 0; c < cols; c++)
-            d[c] = dy[c] * (clamped ? fminf(fmaxf(u[c], -7), 7) + 1 : u[c]);
-        for (int c = 0; c < cols; c++)
-            a[c] = clamped && !(u[c] > -7 && u[c] < 7) ? 0 : dy[c] * a[c];
-        rg_back_slopes(b->lane->backend, b->op->act, d, d, g, cols, s);
-        give(dg, d, cols, b->write_in[0]); /* the first one: both may be one activation */
-        give(du, a, cols, b->write_in[1]);
+        rg_back_gated(b->lane->backend, b->op->act, d, a, rg_mat_row(&b->in[0], r), rg_mat_row(&b->in[1], r),
+                      rg_mat_row(&b->d_out[0], r), cols, s);
+        give(rg_mat_row(&b->d_in[0], r), d, cols, b->write_in[0]); /* the first one: both may be one activation */
+        give(rg_mat_row(&b->d_in[1], r), a, cols, b->write_in[1]);
     }
 }
 

@@ -216,43 +216,28 @@ static void backward(const expert *v, int which, const float *x, float *dx, int 
 static void hidden_rows(void *arg, int first, int n, int block, int thread)
 {
     const expert *v = arg;
-    const rg_activation act = v->b->op->act;
-    const size_t h = (size_t)v->hidden;
+    const size_t from = (size_t)first * (size_t)v->hidden;
 
     (void)block, (void)thread;
-    for (size_t i = (size_t)first * h; i < (size_t)(first + n) * h; i++) {
-        const double g = (double)(v->gated ? v->gate[i] : v->up[i]);
-        double u = v->gated ? (double)v->up[i] : 1;
-
-        if (act == RG_SWIGLU_CLAMPED)
-            u = fmin(fmax(u, -7), 7) + 1;
-        v->h[i] = (float)(rg_back_value(act, g) * u);
-    }
+    rg_back_hidden(v->b->lane->backend, v->b->op->act, v->h + from, v->gated ? v->gate + from : NULL, v->up + from,
+                   n * v->hidden);
 }
 
+/* v->h is not needed any more: it is scratch. */
 static void back_hidden_rows(void *arg, int first, int n, int block, int thread)
 {
     const expert *v = arg;
+    const rg_backend *backend = v->b->lane->backend;
     const rg_activation act = v->b->op->act;
-    const size_t h = (size_t)v->hidden;
+    const size_t from = (size_t)first * (size_t)v->hidden;
+    const int all = n * v->hidden;
 
     (void)block, (void)thread;
-    for (size_t i = (size_t)first * h; i < (size_t)(first + n) * h; i++) {
-        const double g = (double)(v->gated ? v->gate[i] : v->up[i]), d = (double)v->dh[i];
-        double u = v->gated ? (double)v->up[i] : 1, inside = 1;
-
-        if (act == RG_SWIGLU_CLAMPED) {
-            inside = u > -7 && u < 7;
-            u = fmin(fmax(u, -7), 7) + 1;
-        }
-        const double dg = d * u * rg_back_slope(act, g);
-        if (v->gated) {
-            v->dgate[i] = (float)dg;
-            v->dup[i] = (float)(d * rg_back_value(act, g) * inside);
-        } else {
-            v->dup[i] = (float)dg;
-        }
-    }
+    if (v->gated)
+        rg_back_gated(backend, act, v->dgate + from, v->dup + from, v->gate + from, v->up + from, v->dh + from, all,
+                      v->h + from);
+    else
+        rg_back_slopes(backend, act, v->dup + from, v->dh + from, v->up + from, all, v->h + from);
 }
 
 /* Row i's input, and the gradient of what the expert makes. */

@@ -161,5 +161,10 @@ double rg_back_value(rg_activation act, double x);
 /* d[i] = g[i] * act'(x[i]); scratch holds n floats.  By the back end's exponential where act needs one. */
 void rg_back_slopes(const rg_backend *backend, rg_activation act, float *d, const float *g, const float *x, int n,
                     float *scratch);
+/* n values of y = act(g) u, u clamped as the activation has it; g NULL: of y = act(u). */
+void rg_back_hidden(const rg_backend *backend, rg_activation act, float *y, const float *g, const float *u, int n);
+/* Its gradients from that of y; scratch: n floats. */
+void rg_back_gated(const rg_backend *backend, rg_activation act, float *dg, float *du, const float *g, const float *u,
+                   const float *dy, int n, float *scratch);
 
 #endif

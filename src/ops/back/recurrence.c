@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ops/back/inside.h"
+#include "ops/back/lanes.h"
 
 enum { CHUNK = 32, OPERANDS = 7 }; /* q, k, v, decay, beta, a, b */
 enum { Q, K, V, DECAY, BETA, A, B };
@@ -25,19 +25,26 @@ typedef struct recurring {
     float *d_fixed, *d_skip; /* [spans][heads] */
 } recurring;
 
-/* One head of one sequence, and scratch. */
+/* One head of one sequence, and scratch.  Rows of the state are `room` floats: v_dim, filled up with zeros. */
 typedef struct head {
     const rg_back *b;
+    const rg_loops *loops;
     const rg_span *span;
-    int h, k_dim, v_dim;
-    float *border;          /* [chunks][k_dim][v_dim]: the state before a chunk */
-    float *state;           /* [CHUNK + 1][k_dim][v_dim]: of a chunk, that before it first */
-    float *g;               /* [k_dim][v_dim] */
-    float *u, *r;           /* [CHUNK][v_dim] */
-    float *du, *dr;         /* [v_dim] */
+    int h, k_dim, v_dim, room;
+    float *border;  /* [chunks][k_dim][room]: the state before a chunk */
+    float *state;   /* [CHUNK + 1][k_dim][room]: of a chunk, that before it first */
+    float *g;       /* [k_dim][room] */
+    float *u, *r;   /* [CHUNK][room] */
+    float *x, *dy;  /* [room] */
+    float *du, *dr; /* [room] */
+    float *ddecay;  /* [k_dim] */
     double d_fixed, d_skip;
-    double d_decay; /* of the row */
 } head;
+
+static size_t cells_of(const head *v)
+{
+    return (size_t)v->k_dim * (size_t)v->room;
+}
 
 static int heads_of(const rg_back *b, int i)
 {
@@ -74,187 +81,100 @@ static float *gradient(const head *v, int i, int t)
     return at(v, v->b->d_in, i, t);
 }
 
-/* One row: what it reads and the gradients of that, looked up once.  NULL: there is none. */
+/* One row: what the loops read, and what besides. */
 typedef struct row {
-    const float *q, *k, *x, *decay, *a, *b, *dy;
-    float *dq, *dk, *dx, *d_decay, *d_beta, *da, *db;
-    float beta, fixed, skip;
-    bool each; /* a decay for each row of the state */
-    float *u, *r;
+    rg_loop_recur loop;
+    const float *x, *dy;
+    float *dx, *d_decay, *d_beta;
+    float fixed, skip;
 } row;
 
-static row row_of(const head *v, int t)
+/* Row t, and its place in the chunk's states. */
+static void look_at_row(const head *v, int t, row *w)
 {
     const rg_linear_attention_params *p = v->b->op->recurrence;
-    const float *beta = value(v, BETA, t);
+    const float *beta = value(v, BETA, t), *decay = value(v, DECAY, t);
+    const size_t in_chunk = (size_t)(t % CHUNK);
 
-    return (row){ .q = value(v, Q, t), .k = value(v, K, t), .x = value(v, V, t), .decay = value(v, DECAY, t),
-                  .a = value(v, A, t), .b = value(v, B, t),
-                  .dy = rg_mat_row(&v->b->d_out[0], v->span->first_row + t) + v->h * v->v_dim,
-                  .dq = gradient(v, Q, t), .dk = gradient(v, K, t), .dx = gradient(v, V, t),
-                  .d_decay = gradient(v, DECAY, t), .d_beta = gradient(v, BETA, t), .da = gradient(v, A, t),
-                  .db = gradient(v, B, t), .beta = beta ? *beta : 1,
-                  .fixed = p->fixed_decay ? v->b->w[0][v->h] : 1, .skip = p->skip ? v->b->w[1][v->h] : 0,
-                  .each = v->b->in[DECAY].cols != p->n_heads, .u = v->u + t % CHUNK * v->v_dim,
-                  .r = v->r + t % CHUNK * v->v_dim };
-}
-
-/* The decay of row i of the state. */
-static inline float decay_of(const row *w, int i)
-{
-    return w->decay ? w->decay[w->each ? i : 0] : w->fixed;
-}
-
-/* y += by x. */
-static inline void add_times(float *restrict y, const float *restrict x, float by, int n)
-{
-    for (int c = 0; c < n; c++)
-        y[c] += by * x[c];
-}
-
-/* The sum of x y over a row of the state: in RG_BACK_LANES lanes, as rg_back_dot, but in f32, since it is short. */
-static inline float dot(const float *x, const float *y, int n)
-{
-    float l[RG_BACK_LANES] = { 0 };
-    int i = 0;
-
-    for (; i + RG_BACK_LANES <= n; i += RG_BACK_LANES)
-        for (int k = 0; k < RG_BACK_LANES; k++)
-            l[k] += x[i + k] * y[i + k];
-    for (; i < n; i++)
-        l[i % RG_BACK_LANES] += x[i] * y[i];
-    return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]));
-}
-
-/* r = b . S (0 without b), u; from the state before. */
-static void make_inputs(const head *v, const row *w, const float *s)
-{
-    const bool delta = v->b->op->recurrence->delta;
-    const int n = v->v_dim;
-
-    if (w->b || w->a)
-        memset(w->r, 0, (size_t)n * sizeof *w->r);
-    for (int i = 0; w->b && i < v->k_dim; i++)
-        add_times(w->r, s + i * n, w->b[i], n);
-    memcpy(w->u, w->x, (size_t)n * sizeof *w->u);
-    for (int i = 0; delta && i < v->k_dim; i++)
-        add_times(w->u, s + i * n, -(w->k[i] * decay_of(w, i)), n);
-    for (int c = 0; c < n; c++)
-        w->u[c] *= w->beta;
-}
-
-static void step(const head *v, const row *w, const float *s, float *next)
-{
-    const int n = v->v_dim;
-
-    make_inputs(v, w, s);
-    for (int i = 0; i < v->k_dim; i++) {
-        const float *restrict from = s + (size_t)i * (size_t)n, *restrict u = w->u;
-        float *restrict to = next + (size_t)i * (size_t)n;
-        const float decay = decay_of(w, i), k = w->k[i];
-
-        for (int c = 0; c < n; c++)
-            to[c] = decay * from[c] + k * u[c];
-        if (w->a)
-            add_times(to, w->r, w->a[i], n);
-    }
-}
-
-/* Row i of the state and of its gradient: what they give to the operands of k's side. */
-static void back_side(head *v, const row *w, int i, const float *s)
-{
-    const int n = v->v_dim;
-    const float decay = decay_of(w, i), by_b = w->b ? w->b[i] : 0;
-    float *restrict g = v->g + (size_t)i * (size_t)n;
-    const float *restrict dr = v->dr;
-
-    if (v->b->op->recurrence->delta) {
-        w->dk[i] -= w->beta * decay * dot(s, v->du, n);
-        add_times(g, v->du, -(w->beta * w->k[i]), n);
-    }
-    if (w->d_decay || v->b->op->recurrence->fixed_decay) {
-        const float d = dot(g, s, n);
-
-        v->d_fixed += (double)d;
-        v->d_decay += (double)d;
-        if (w->d_decay && w->each)
-            w->d_decay[i] += d;
-    }
-    if (w->db)
-        w->db[i] += dot(s, dr, n);
-    if (w->b)
-        for (int c = 0; c < n; c++)
-            g[c] = decay * g[c] + by_b * dr[c];
-    else
-        for (int c = 0; c < n; c++)
-            g[c] *= decay;
+    *w = (row){ .x = value(v, V, t), .dy = rg_mat_row(&v->b->d_out[0], v->span->first_row + t) + v->h * v->v_dim,
+                .dx = gradient(v, V, t), .d_decay = gradient(v, DECAY, t), .d_beta = gradient(v, BETA, t),
+                .fixed = p->fixed_decay ? v->b->w[0][v->h] : 1, .skip = p->skip ? v->b->w[1][v->h] : 0 };
+    memcpy(v->x, w->x, (size_t)v->v_dim * sizeof *v->x);
+    memcpy(v->dy, w->dy, (size_t)v->v_dim * sizeof *v->dy);
+    w->loop = (rg_loop_recur){ .n_rows = v->k_dim, .n = v->room, .delta = p->delta,
+                               .each = decay && v->b->in[DECAY].cols != p->n_heads, .scale = p->scale,
+                               .beta = beta ? *beta : 1, .q = value(v, Q, t), .k = value(v, K, t),
+                               .decay = decay ? decay : &w->fixed, .a = value(v, A, t), .b = value(v, B, t), .x = v->x,
+                               .dy = v->dy, .before = v->state + in_chunk * cells_of(v),
+                               .after = v->state + (in_chunk + 1) * cells_of(v), .u = v->u + in_chunk * (size_t)v->room,
+                               .r = v->r + in_chunk * (size_t)v->room, .g = v->g, .du = v->du, .dr = v->dr,
+                               .dq = gradient(v, Q, t), .dk = gradient(v, K, t), .da = gradient(v, A, t),
+                               .db = gradient(v, B, t),
+                               .ddecay = w->d_decay || p->fixed_decay ? v->ddecay : NULL };
 }
 
 /* What u was made of, without beta, times du: where beta is 0, so that u does not have it. */
-static double inside_times_du(const head *v, const row *w, const float *s)
+static double inside_times_du(const head *v, const rg_loop_recur *w)
 {
     double sum = 0;
 
     for (int c = 0; c < v->v_dim; c++) {
         double inside = (double)w->x[c];
 
-        for (int i = 0; v->b->op->recurrence->delta && i < v->k_dim; i++)
-            inside -= (double)w->k[i] * (double)decay_of(w, i) * (double)s[(size_t)i * (size_t)v->v_dim + (size_t)c];
+        for (int i = 0; w->delta && i < v->k_dim; i++)
+            inside -= (double)w->k[i] * (double)w->decay[w->each ? i : 0] * (double)w->before[i * v->room + c];
         sum += (double)v->du[c] * inside;
     }
     return sum;
 }
 
-static void row_back(head *v, const row *w, const float *s, const float *next)
+static void give_decay(head *v, const row *w)
 {
-    const rg_linear_attention_params *p = v->b->op->recurrence;
-    const int n = v->v_dim;
+    double sum = 0;
 
-    memset(v->du, 0, (size_t)n * sizeof *v->du);
-    if (w->b || w->a)
-        memset(v->dr, 0, (size_t)n * sizeof *v->dr);
-    for (int i = 0; i < v->k_dim; i++) {
-        float *g = v->g + (size_t)i * (size_t)n;
-
-        w->dq[i] += p->scale * dot(next + (size_t)i * (size_t)n, w->dy, n);
-        add_times(g, w->dy, p->scale * w->q[i], n);
-        w->dk[i] += dot(g, w->u, n);
-        add_times(v->du, g, w->k[i], n);
-        if (!w->a)
-            continue;
-        w->da[i] += dot(g, w->r, n);
-        add_times(v->dr, g, w->a[i], n);
+    for (int i = 0; w->loop.ddecay && i < v->k_dim; i++) {
+        sum += (double)v->ddecay[i];
+        if (w->d_decay && w->loop.each)
+            w->d_decay[i] += v->ddecay[i];
     }
-    if (p->skip)
-        v->d_skip += (double)dot(w->dy, w->x, n);
+    v->d_fixed += sum;
+    if (w->d_decay && !w->loop.each)
+        w->d_decay[0] += (float)sum;
+}
+
+static void row_back(head *v, const row *w)
+{
+    const float beta = w->loop.beta;
+
+    v->loops->recur_back(&w->loop);
+    if (v->b->op->recurrence->skip)
+        v->d_skip += rg_back_dot(w->dy, w->x, v->v_dim);
     if (w->d_beta)
-        w->d_beta[0] += w->beta != 0 ? dot(v->du, w->u, n) / w->beta : (float)inside_times_du(v, w, s);
-    for (int c = 0; c < n; c++)
-        w->dx[c] += w->skip * w->dy[c] + w->beta * v->du[c];
-    v->d_decay = 0;
-    for (int i = 0; i < v->k_dim; i++)
-        back_side(v, w, i, s + (size_t)i * (size_t)n);
-    if (w->d_decay && !w->each)
-        w->d_decay[0] += (float)v->d_decay;
+        w->d_beta[0] += (float)(beta != 0 ? rg_back_dot(v->du, w->loop.u, v->v_dim) / (double)beta
+                                          : inside_times_du(v, &w->loop));
+    for (int c = 0; c < v->v_dim; c++)
+        w->dx[c] += w->skip * w->dy[c] + beta * v->du[c];
+    give_decay(v, w);
 }
 
 /* Rows of a chunk forward, from the state that stands at its border. */
 static void go_over(const head *v, int first, int n)
 {
-    const size_t cells = (size_t)v->k_dim * (size_t)v->v_dim;
+    const size_t cells = cells_of(v);
+    row w;
 
     memcpy(v->state, v->border + (size_t)(first / CHUNK) * cells, cells * sizeof *v->state);
     for (int t = 0; t < n; t++) {
-        const row w = row_of(v, first + t);
-
-        step(v, &w, v->state + (size_t)t * cells, v->state + (size_t)(t + 1) * cells);
+        look_at_row(v, first + t, &w);
+        v->loops->recur(&w.loop);
     }
 }
 
 static void back_head(head *v)
 {
-    const size_t cells = (size_t)v->k_dim * (size_t)v->v_dim;
+    const size_t cells = cells_of(v);
     const int n = v->span->n_rows, last = (n - 1) / CHUNK * CHUNK;
+    row w;
 
     memset(v->g, 0, cells * sizeof *v->g);
     memset(v->border, 0, cells * sizeof *v->border);
@@ -270,26 +190,53 @@ static void back_head(head *v)
         if (first < last)
             go_over(v, first, here);
         for (int t = here - 1; t >= 0; t--) {
-            const row w = row_of(v, first + t);
-
-            row_back(v, &w, v->state + (size_t)t * cells, v->state + (size_t)(t + 1) * cells);
+            look_at_row(v, first + t, &w);
+            row_back(v, &w);
         }
     }
+}
+
+/* Deal out a thread's scratch; base NULL: how much it is. */
+static size_t deal_scratch(head *v, float *base, int longest)
+{
+    const size_t cells = cells_of(v), room = (size_t)v->room;
+    rg_dealt d = { .base = base };
+
+    v->border = rg_deal(&d, (size_t)rg_ceil_div(longest, CHUNK) * cells);
+    v->state = rg_deal(&d, (CHUNK + 1) * cells);
+    v->g = rg_deal(&d, cells);
+    v->u = rg_deal(&d, CHUNK * room);
+    v->r = rg_deal(&d, CHUNK * room);
+    v->x = rg_deal(&d, room);
+    v->dy = rg_deal(&d, room);
+    v->du = rg_deal(&d, room);
+    v->dr = rg_deal(&d, room);
+    v->ddecay = rg_deal(&d, (size_t)v->k_dim);
+    return d.used;
+}
+
+static head new_head(const rg_back *b)
+{
+    const rg_linear_attention_params *p = b->op->recurrence;
+
+    return (head){ .b = b,
+                   .loops = b->lane->backend->host_loops(b->lane->backend),
+                   .k_dim = p->k_dim,
+                   .v_dim = p->v_dim,
+                   .room = rg_ceil_div(p->v_dim, RG_LOOP_LANES) * RG_LOOP_LANES };
 }
 
 static void recur_part(void *arg, int i, int thread)
 {
     const recurring *a = arg;
-    const rg_back *b = a->b;
-    const rg_linear_attention_params *p = b->op->recurrence;
-    const size_t cells = (size_t)p->k_dim * (size_t)p->v_dim;
+    const rg_linear_attention_params *p = a->b->op->recurrence;
     const int s = i / a->n_parts, part = i % a->n_parts, each = p->n_heads / a->n_parts;
-    head v = { .b = b, .span = rg_back_span(b, s), .k_dim = p->k_dim, .v_dim = p->v_dim };
+    head v = new_head(a->b);
 
-    v.border = a->scratch + (size_t)thread * a->each;
-    v.state = v.border + (size_t)rg_ceil_div(a->longest, CHUNK) * cells;
-    v.g = v.state + (CHUNK + 1) * cells;
-    v.u = v.g + cells, v.r = v.u + CHUNK * p->v_dim, v.du = v.r + CHUNK * p->v_dim, v.dr = v.du + p->v_dim;
+    v.span = rg_back_span(a->b, s);
+    deal_scratch(&v, a->scratch + (size_t)thread * a->each, a->longest);
+    memset(v.x, 0, (size_t)v.room * sizeof *v.x);
+    memset(v.dy, 0, (size_t)v.room * sizeof *v.dy);
     for (int k = 0; k < each; k++) {
         v.h = p->interleaved ? k * a->n_parts + part : part * each + k;
         v.d_fixed = v.d_skip = 0;
@@ -307,15 +254,13 @@ static int gcd(int a, int b)
 void rg_back_linear_attention(const rg_back *b)
 {
     const rg_linear_attention_params *p = b->op->recurrence;
-    const size_t cells = (size_t)p->k_dim * (size_t)p->v_dim, all = (size_t)b->batch->n_spans * (size_t)p->n_heads;
-    recurring a = { .b = b, .n_parts = p->n_heads };
+    const size_t all = (size_t)b->batch->n_spans * (size_t)p->n_heads;
+    recurring a = { .b = b, .n_parts = p->n_heads, .longest = rg_back_longest(b) };
+    head v = new_head(b);
 
     for (int i = 0; i < OPERANDS; i++)
         a.n_parts = gcd(a.n_parts, heads_of(b, i));
-    for (int s = 0; s < b->batch->n_spans; s++)
-        a.longest = b->batch->spans[s].n_rows > a.longest ? b->batch->spans[s].n_rows : a.longest;
-    a.each = rg_back_whole((size_t)(rg_ceil_div(a.longest, CHUNK) + CHUNK + 2) * cells +
-                           2 * (CHUNK + 1) * (size_t)p->v_dim);
+    a.each = deal_scratch(&v, NULL, a.longest);
     a.scratch = rg_back_room(b->lane, a.each * (size_t)b->lane->n_threads);
     a.d_fixed = rg_back_room(b->lane, all);
     a.d_skip = rg_back_room(b->lane, all);

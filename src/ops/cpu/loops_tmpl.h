@@ -183,11 +183,174 @@ static void loops_scan_back(const rg_loop_scan *p)
     }
 }
 
+/* ---- recurrences with a matrix state ----------------------------------------------------------------------------- */
+
+ALWAYS_INLINE float decay_of(const rg_loop_recur *p, int i)
+{
+    return p->decay[p->each ? i : 0];
+}
+
+/* Columns [c, c + WIDTH). */
+ALWAYS_INLINE void recur_piece(const rg_loop_recur *p, int c)
+{
+    const float *s = p->before + c;
+    float *to = p->after + c;
+    const size_t n = (size_t)p->n;
+    vec u = load_f32(p->x + c), r = splat(0.0f);
+
+    for (int i = 0; p->b && i < p->n_rows; i++)
+        r = fused(splat(p->b[i]), load_f32(s + (size_t)i * n), r);
+    for (int i = 0; p->delta && i < p->n_rows; i++)
+        u = fused(splat(-(p->k[i] * decay_of(p, i))), load_f32(s + (size_t)i * n), u);
+    u = u * splat(p->beta);
+    store_f32(p->u + c, u);
+    if (p->a)
+        store_f32(p->r + c, r);
+    for (int i = 0; i < p->n_rows; i++) {
+        vec new = fused(splat(decay_of(p, i)), load_f32(s + (size_t)i * n), splat(p->k[i]) * u);
+
+        if (p->a)
+            new = fused(splat(p->a[i]), r, new);
+        store_f32(to + (size_t)i * n, new);
+    }
+}
+
+static void loops_recur(const rg_loop_recur *p)
+{
+    for (int c = 0; c < p->n; c += WIDTH)
+        recur_piece(p, c);
+}
+
+/* Products of a row of the state with a vector, still to be summed over LANES lanes; of sixteen rows. */
+typedef struct recur_sums {
+    _Alignas(64) float q[LANES * LANES], k[LANES * LANES], a[LANES * LANES];
+} recur_sums;
+
+/* What y gives to row i of G, and what this row gives to q, k and u, of the lanes from `at` on; the same of a and r. */
+ALWAYS_INLINE void recur_back_first(const rg_loop_recur *p, int i, int at, bool has_a, float *sum_q, float *sum_k,
+                                    float *sum_a)
+{
+    const size_t row = (size_t)i * (size_t)p->n;
+    const vec by = splat(p->scale * p->q[i]), k = splat(p->k[i]), a = splat(has_a ? p->a[i] : 0.0f);
+    vec q_sum = splat(0.0f), k_sum = splat(0.0f), a_sum = splat(0.0f);
+
+    for (int c = at; c < p->n; c += LANES) {
+        const vec dy = load_f32(p->dy + c), g = fused(by, dy, load_f32(p->g + row + c));
+
+        store_f32(p->g + row + c, g);
+        q_sum = fused(load_f32(p->after + row + c), dy, q_sum);
+        k_sum = fused(g, load_f32(p->u + c), k_sum);
+        store_f32(p->du + c, fused(g, k, load_f32(p->du + c)));
+        if (has_a) {
+            a_sum = fused(g, load_f32(p->r + c), a_sum);
+            store_f32(p->dr + c, fused(g, a, load_f32(p->dr + c)));
+        }
+    }
+    store_f32(sum_q + at, q_sum);
+    store_f32(sum_k + at, k_sum);
+    if (has_a)
+        store_f32(sum_a + at, a_sum);
+}
+
+/* What du and dr give to row i of G, which becomes that of the state before, and what this state gives to k, the decay
+ * and b. */
+ALWAYS_INLINE void recur_back_second(const rg_loop_recur *p, int i, int at, float *sum_k, float *sum_d, float *sum_b)
+{
+    const size_t row = (size_t)i * (size_t)p->n;
+    const vec by = splat(-(p->beta * p->k[i])), decay = splat(decay_of(p, i)), b = splat(p->b ? p->b[i] : 0.0f);
+    vec k_sum = splat(0.0f), d_sum = splat(0.0f), b_sum = splat(0.0f);
+
+    for (int c = at; c < p->n; c += LANES) {
+        const vec s = load_f32(p->before + row + c);
+        vec g = load_f32(p->g + row + c);
+
+        if (p->delta) {
+            const vec du = load_f32(p->du + c);
+
+            k_sum = fused(s, du, k_sum);
+            g = fused(by, du, g);
+        }
+        d_sum = fused(g, s, d_sum);
+        g = g * decay;
+        if (p->b) {
+            const vec dr = load_f32(p->dr + c);
+
+            b_sum = fused(s, dr, b_sum);
+            g = fused(b, dr, g);
+        }
+        store_f32(p->g + row + c, g);
+    }
+    store_f32(sum_k + at, k_sum);
+    store_f32(sum_d + at, d_sum);
+    store_f32(sum_b + at, b_sum);
+}
+
+ALWAYS_INLINE void recur_back_rows(const rg_loop_recur *p, int first, int n, bool has_a)
+{
+    recur_sums sums;
+    float of[LANES];
+
+    for (int i = 0; i < n; i++)
+        for (int at = 0; at < LANES; at += WIDTH)
+            recur_back_first(p, first + i, at, has_a, sums.q + i * LANES, sums.k + i * LANES, sums.a + i * LANES);
+    sum_lanes(sums.q, n, of);
+    for (int i = 0; i < n; i++)
+        p->dq[first + i] += p->scale * of[i];
+    sum_lanes(sums.k, n, of);
+    for (int i = 0; i < n; i++)
+        p->dk[first + i] += of[i];
+    if (!has_a)
+        return;
+    sum_lanes(sums.a, n, of);
+    for (int i = 0; i < n; i++)
+        p->da[first + i] += of[i];
+}
+
+ALWAYS_INLINE void recur_back_before(const rg_loop_recur *p, int first, int n)
+{
+    recur_sums sums;
+    float of[LANES];
+
+    for (int i = 0; i < n; i++)
+        for (int at = 0; at < LANES; at += WIDTH)
+            recur_back_second(p, first + i, at, sums.k + i * LANES, sums.q + i * LANES, sums.a + i * LANES);
+    if (p->ddecay)
+        sum_lanes(sums.q, n, p->ddecay + first);
+    if (p->delta) {
+        sum_lanes(sums.k, n, of);
+        for (int i = 0; i < n; i++)
+            p->dk[first + i] -= p->beta * decay_of(p, first + i) * of[i];
+    }
+    if (p->b) {
+        sum_lanes(sums.a, n, of);
+        for (int i = 0; i < n; i++)
+            p->db[first + i] += of[i];
+    }
+}
+
+static void loops_recur_back(const rg_loop_recur *p)
+{
+    for (int c = 0; c < p->n; c++)
+        p->du[c] = p->dr[c] = 0;
+    for (int i = 0; i < p->n_rows; i += LANES) {
+        const int n = p->n_rows - i < LANES ? p->n_rows - i : LANES;
+
+        if (p->a)
+            recur_back_rows(p, i, n, true);
+        else
+            recur_back_rows(p, i, n, false);
+    }
+    for (int i = 0; i < p->n_rows; i += LANES)
+        recur_back_before(p, i, p->n_rows - i < LANES ? p->n_rows - i : LANES);
+}
+
 static const rg_loops loops = {
     .conv = loops_conv,
     .conv_back = loops_conv_back,
     .scan = loops_scan,
     .scan_back = loops_scan_back,
+    .recur = loops_recur,
+    .recur_back = loops_recur_back,
 };
 
 #endif
