@@ -192,10 +192,10 @@ static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *an
     }
 }
 
-/* True if a row reaches keys of a block through its list. */
-static bool through_list(const rg_fwd *f, const job *j, int row, int block)
+/* The list through which a row reaches keys of a block; NULL: it needs none. */
+static const int32_t *list_of(const rg_fwd *f, const job *j, int row, int block)
 {
-    return f->batch->ancestors && f->batch->ancestors[row] && (block + 1) * RG_BLOCK > tree_start(j->span);
+    return f->batch->ancestors && (block + 1) * RG_BLOCK > tree_start(j->span) ? f->batch->ancestors[row] : NULL;
 }
 
 /* Place k of a row's choice of keys. */
@@ -261,7 +261,7 @@ static void fetch_latents(const rg_kv *kv, rg_kv_place next, rg_attend *a)
 /* Latents have one kv head, whose query heads all see the same. */
 static void find_latent(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, rg_attend *a)
 {
-    const bool through = through_list(f, j, row, block), closed = is_closed(f, j->p, row, block);
+    const bool through = list_of(f, j, row, block), closed = is_closed(f, j->p, row, block);
     const int wanted = 2 * block + closed;
     const rg_kv *kv = j->p->kv;
     uint64_t bits = a->seen;
@@ -305,7 +305,7 @@ static void fetch_block(const rg_kv *kv, rg_kv_place next, rg_attend *a)
  * block, of latents twice that, and one more if it is closed. */
 static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, rg_attend *a)
 {
-    const bool through = through_list(f, j, row, block), closed = is_closed(f, j->p, row, block);
+    const bool through = list_of(f, j, row, block), closed = is_closed(f, j->p, row, block);
     const rg_kv *kv = closed && !through ? j->p->kv : &j->p->open;
 
     a->type = kv->type;
@@ -353,13 +353,12 @@ static void clear(rg_softmax *s, int v_dim)
 /* How many rows from the i-th of the tile on see the same keys of a block in the same place; all heads do. */
 static int rows_alike(const rg_fwd *f, const job *j, int i, int block, uint64_t bits)
 {
+    const int32_t *list = list_of(f, j, j->row + i, block);
+    const bool closed = is_closed(f, j->p, j->row + i, block);
     int n = 1;
 
-    if (through_list(f, j, j->row + i, block))
-        return n;
-    while (i + n < j->n_rows && !through_list(f, j, j->row + i + n, block) &&
-           is_closed(f, j->p, j->row + i, block) == is_closed(f, j->p, j->row + i + n, block) &&
-           seen(f, j, j->row + i + n, 0, block) == bits)
+    while (i + n < j->n_rows && list_of(f, j, j->row + i + n, block) == list &&
+           is_closed(f, j->p, j->row + i + n, block) == closed && seen(f, j, j->row + i + n, 0, block) == bits)
         n++;
     return n;
 }
