@@ -321,7 +321,7 @@ ALWAYS_INLINE void recur_back_before(const rg_loop_recur *p, int first, int n)
         for (int i = 0; i < n; i++)
             p->dk[first + i] -= p->beta * decay_of(p, first + i) * of[i];
     }
-    if (p->b) {
+    if (p->db) {
         sum_lanes(sums.a, n, of);
         for (int i = 0; i < n; i++)
             p->db[first + i] += of[i];
